@@ -303,16 +303,16 @@ def _clip_dual(a, b, c, C):
 
 # %% ../nbs/nonlinearities.ipynb #seriesdual
 def _short_series(a, b, c, fn, wide, least=0.):
-    """Sum Mehler's series of a smooth φ if it ends soon; otherwise use `other`.
+    """Sum Mehler's series of a smooth φ if it ends soon; otherwise use `wide`.
 
-    `least` is the number of pairs per row below which `other` is cheaper. Rows of
+    `least` is the number of pairs per row below which `wide` is cheaper. Rows of
     variances are broadcast, (..., k, 1) and (..., 1, l)."""
     a, b, c = (np.asarray(x, dtype=float) for x in (a, b, c))
     pairs = np.broadcast(a, b, c).size
     rows = a.size + b.size
     if pairs < least*rows:
         return wide(a, b, c)
-    if rows > 2**13: # pairs
+    if rows > 2**13: # blocks of pairs
         return blockwise(4096)(_short_series)(a, b, c, fn=fn, wide=wide, least=least)
     same = a.size == b.size and bool((a.ravel() == b.ravel()).all()) # of all tokens
     v = a.ravel() if same else np.concatenate([a.ravel(), b.ravel()])
@@ -638,13 +638,13 @@ def slope(phi):
     return partials(phi, 1)[0]
 
 def partials(fn, # a Nonlinearity or a function of arrays
-             number, # of its arguments
+             number, # number of its arguments
             ): # list of functions of the same arguments
     r"""$\partial_i\phi$ of each argument.
 
     If φ has no derivative, complex steps are used where they agree with a central
-    difference to $10^{-6}$. They are right to rounding. Elsewhere (kinks, functions
-    without complex values) the central difference is used, which is right to about
+    difference to $10^{-6}$. They are accurate up to rounding. Elsewhere (kinks, functions
+    without complex values) the central difference is used, which is accurate to
     $10^{-10}$ of the size of φ where φ is smooth."""
     known = getattr(fn, "derivative", None)
     if known is not None:
@@ -713,8 +713,9 @@ def slope_moments(phi, cov):
     α
         $\mathbb{E}[\phi''(Z_i)\phi(Z_j)]$ in the sense of distributions: by Stein's
         lemma $\mathbb{E}[\phi'(Z_i)\phi(Z_j)Z_k] = α_{ij}Σ_{ik} + β_{ij}Σ_{jk}$.
-        Closed forms for piecewise linear φ with one kink. Hermite series otherwise,
-        right to about $10^{-11}$ for smooth φ and to about $10^{-3}$ for a clip.
+        For piecewise linear φ with one kink there are closed forms. Otherwise Hermite
+        series are used, with errors of about $10^{-11}$ for smooth φ and about
+        $10^{-3}$ for a clip.
     """
     a = np.diagonal(cov, axis1=-2, axis2=-1)
     if isinstance(phi.derivative, Bent):

@@ -75,7 +75,7 @@ def products(Q, K, c):
     P = np.moveaxis(P.reshape(b, h, s, s), 1, 2).reshape(b, s, h*s)
     return by_head(c*P, h)
 
-def collapsed_scores(τ, # of a score of unit tokens, its standard deviation
+def collapsed_scores(τ, # standard deviation of a score of unit tokens
                      R, # factors of the tokens' Gram matrices, (b, s, q)
                      N, # normals, (b, heads, p, q), p ≤ q
                      T=None, # factors of the keys, (b, groups, q, p); None at m = ∞
@@ -94,7 +94,7 @@ def collapsed_scores(τ, # of a score of unit tokens, its standard deviation
 
 # %% ../../nbs/attention/heads.ipynb #values-code
 def mixed(A, R, T=None):
-    r"""$\sum_h A_hV_hV_h^\top A_h^\top$ of values $V=RT$; R if T is None. (b, s, s).
+    r"""$\sum_h A_hV_hV_h^\top A_h^\top$, (b, s, s), of values $RT$, or R if T is None.
 
     T are Bartlett factors of g groups of heads, (b, g, q, p)."""
     b, h, s, _ = A.shape

@@ -26,7 +26,7 @@ from ..numerics.quadrature import gauss_logs, jacobi, root_between
 
 # %% ../../nbs/attention/rows.ipynb #a77f6d4f
 class Statistic(NamedTuple):
-    "The statistic y of a block: for one token, for two joined blocks, its bounds."
+    "A statistic y of a block: its value for one token and for two joined blocks."
     token: Callable # k -> y
     join: Callable # (log w, log(1 − w), y₁, y₂) -> y
     low: Callable # (lowest y₁, lowest y₂) -> lowest y
@@ -49,11 +49,11 @@ class Mesh(NamedTuple):
     step: float = .1 # of the grid of x, in units of t
     rule: float = .4 # of the trapezoid rule, in units of t₁ − t₂
     cut: float = 66. # densities below exp(−cut) times the largest are left out
-    reach: float = 12. # a: the grid is uniform within so many σ
+    reach: float = 12. # a: the grid is uniform within this many σ
 
 FINE_MESH = Mesh() # the law
 ROUGH_MESH = Mesh(nodes=13, step=.13, rule=.5, cut=60., reach=10.) # for the error
-LOG_WEIGHT_RANGE = 25. # a conditional law keeps at least weights down to exp(−25)
+LOG_WEIGHT_RANGE = 25. # a conditional law keeps at least the weights above exp(−25)
 LONGEST_STEP = .5 # longest step of x, since shares vary on the scale 1
 
 # %% ../../nbs/attention/rows.ipynb #1338714f
@@ -178,7 +178,7 @@ def _coordinate(block, step):
     return Scale(((c, σ, 4.),), LONGEST_STEP/step)
 
 def _equally_spaced(a, b, x, t1, t2, step):
-    "δ at multiples of the step in τ, which multiples, and whether x reaches them."
+    "δ at multiples of the step in τ, the multiples, and whether x reaches them."
     def τ(δ, x, target=0.):
         x1, x2 = parts(x, δ)
         return t1(x1) - t2(x2) - target
@@ -203,7 +203,7 @@ def _log_expm1(z):
 def compress(y, # atoms (N,)
              ω, # their log-weights (N,)
              m=FINE_MESH.nodes, # size of the rule
-             floor=-np.inf, # log-weights below fade out
+             floor=-np.inf, # log-weights below this value fade out
              noise=1e-9, # smooths a law that is one point
             ): # log of the total weight, mean, diagonal (m,) and off-diagonal (m,)
     "Jacobi matrix, around the mean, of many atoms by Lanczos (Golub and Welsch, 1969)."
@@ -461,7 +461,7 @@ MOST_TOKENS = 2**20 # tokens
 LARGEST_SCORE_SD = 20. # standard deviation of the scores
 COMMON_ERROR = 1e-10 # possible common error of both discretisations
 ROUGHEST_MESH = Mesh(nodes=9, step=.13, rule=.5, cut=60., reach=10.)
-CANCELLING = .3 # smaller variances, of their parts, lose digits
+CANCELLING = .3 # smaller variances, relative to their parts, lose digits
 FEW_TOKENS = 5 # for so few tokens a grid also gives the law
 
 def row_mixture(k, # variances of the values (s,), ≥ 0
@@ -476,7 +476,7 @@ def row_mixture(k, # variances of the values (s,), ≥ 0
     r"The law of one output whose row has independent scores, by doubling."
     k = checks.real(k, "k", (None,), "[0, ∞)", "pass one variance per token")
     sd = checks.real(sd, "sd", within=f"[0, {LARGEST_SCORE_SD:g}]",
-                     remedy="see `poisson_dirichlet_limit` for more")
+                     remedy="see `poisson_dirichlet_limit` for larger values")
     checks.count(len(k), "number of tokens", most=MOST_TOKENS)
     bias = checks.real(bias, "bias", within="(-∞, ∞)", remedy="use a mask instead")
     def variances(mesh, error=0.):

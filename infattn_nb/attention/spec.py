@@ -76,7 +76,7 @@ class AttentionSpec:
         Parameters
         ----------
         x
-            array with an axis of heads; each head may be repeated in a row
+            array with an axis of heads; a head may take several consecutive places
         axis
             this axis, counted from the end: negative
         some
@@ -180,7 +180,7 @@ class AttentionSpec:
         return together if mask is None else mask & together
 
 def _head_width(m):
-    "A number of columns, infinity, or a word for one."
+    """A number of columns, infinity, None or "full"."""
     if m is None or isinstance(m, float) and m == np.inf:
         return m
     if isinstance(m, str) and m == "full":

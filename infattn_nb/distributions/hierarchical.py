@@ -145,7 +145,7 @@ class HierarchicalGaussian:
 
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
              **options: Any) -> Any:
-        """Reduce the samples that `rvs` would return on the fly, without keeping them.
+        """Reduce the samples that `rvs` would return, block by block, and keep none.
 
         Parameters
         ----------
@@ -549,11 +549,11 @@ def _log_densities_given(y, S):
 
 LEAST_EFFECTIVE_DRAWS = 100 # effective draws that an average needs
 PEAK_RADIUS = 1e-4 # standard deviations; nearer to an infinite density draws fail
-BETTER_BELOW = 1000 # effective draws; with fewer, tilts or particles if known
+BETTER_BELOW = 1000 # effective draws; with fewer, tilts or particles are used
 POINTS_AT_ONCE = 2**13 # points that share their draws
 
 def _log_mean(sample, log_terms, y, n, rng):
-    "Log of the mean of exp(log_terms(y, draws)), its error, where it is unreliable."
+    "Log of the mean of exp(log_terms(y, draws)), its error, and where it is poor."
     flat = y.reshape(-1, y.shape[-1])
     if len(flat) > POINTS_AT_ONCE:
         rng = _one_seed(rng) # the same draws for all
@@ -589,7 +589,7 @@ def _largest(kept, log_f):
     return np.partition(log_f, len(log_f) - kept - 1, axis=0)[-kept - 1:]
 
 def _log_error(log_f, log_f2, index, n):
-    "Standard error of log Σ f, inf if unknown; where it is unreliable."
+    "Standard error of log Σ f, inf if unknown, and where it is unreliable."
     found = log_f > -np.inf
     ratio = np.where(found, log_f2, 0.) - 2*np.where(found, log_f, 0.)
     log_spread = np.minimum(np.maximum(ratio + np.log(n), 0.), 700.)

@@ -45,7 +45,7 @@ class Source:
     promised: tuple | None = None # intended blocks, if variances were measured
     wanted: dict | None = None # intended standard deviations of the embeddings
     roles: dict | None = None # names of the tensors of a custom module
-    alone: tuple | None = None # blocks without masks passed as arguments; None = own
+    alone: tuple | None = None # blocks without passed masks; None = blocks as read
     fixed: tuple = () # embeddings that are given, not drawn
     given: tuple = () # biases that are given: "b1", "bv", …
     embedding_scale: float = 1. # factor of word embeddings, if there is no config
@@ -116,7 +116,7 @@ def ensemble_of_module(module, # a module, as for read_module
                       "its variances are measured", ValueError)
     if config and promised is not None:
         checks.reject("promised", "be left out with config=True", "both",
-                      "the module's own config is then intended")
+                      "the module's own config then states the intended variances")
     texts = None if embeddings is not None else labels_of(tokens)
     ends = _given(embeddings) if texts is None else {}
     s = (len(ends["cov"]) if texts is None else
@@ -203,13 +203,14 @@ def _check_alike(spec, promised):
         return dict(norm=block.norm_placement) | heads | fans
     ours, theirs = spec["blocks"], promised
     if len(ours) != len(theirs):
-        checks.reject("promised", f"have {len(ours)} blocks, as the module",
+        checks.reject("promised", f"have {len(ours)} blocks, as the module has",
                       len(theirs), "pass a network of its shape")
     for block, other in zip(map(shape, ours), map(shape, theirs)):
         for name in block | other:
             if block.get(name) != other.get(name):
                 checks.reject("promised", f"have {name} {block.get(name)}, as the "
-                              "module", other.get(name), "pass a network of its shape")
+                              "module has", other.get(name),
+                              "pass a network of its shape")
 
 def _with_those_of(block, other):
     "A block with the variances of another block."
@@ -241,7 +242,7 @@ def sizes_of(reading): # -> role: number
     return found
 
 def _drawn(reading, own, texts, sizes, config):
-    "Random embeddings with the module's variances, or with variance one without any."
+    "Random embeddings with the module's variances, or variance one if it has none."
     ends: dict = dict(random_embeddings=True)
     if reading.first_norm is not None:
         ends["first_norm"] = reading.first_norm
@@ -275,20 +276,20 @@ def _check_tables(reading, texts, roles):
     images = reading.tables.keys() & {"class", "patch"}
     if images and not reads_images(reading):
         checks.reject("module", "have a class token and patches of a known size in "
-                      "front, as ViT", "others", remedy)
+                      "front, as ViT has", "other embeddings", remedy)
     if not reading.tables and others and roles is None:
         checks.reject("module", "have embeddings of a supported kind",
                       ", ".join(others[:3]), remedy)
     for role, why in reading.unlike.items():
         if role != "position":
             checks.reject("module", f"have {role} embeddings that are independent "
-                          "draws", f"others: {why}", remedy)
+                          "draws", f"other embeddings: {why}", remedy)
     if "position" not in reading.tables:
         return
     longest = max(map(len, texts)) + ("class" in reading.tables)
     most = most_positions(reading)
     if longest > most:
-        checks.reject("texts", f"be at most {most} for each text, as many as the "
+        checks.reject("texts", f"have at most {most} tokens each, as many as the "
                       "module has positions", longest, "pass a shorter text")
 
 def _given(embeddings):
@@ -297,7 +298,7 @@ def _given(embeddings):
     many = is_list and as_array(embeddings[0], "embeddings").ndim == 2
     parts = [as_array(x, "embeddings") for x in (embeddings if many else [embeddings])]
     if any(X.ndim != 2 or not X.size or X.shape[1] != parts[0].shape[1] for X in parts):
-        checks.reject("embeddings", "have shape (s, n), or be a list of such",
+        checks.reject("embeddings", "have shape (s, n), or be a list of such arrays",
                       [X.shape for X in parts], "pass one text, or a list of texts")
     X = checks.real(np.concatenate(parts), "embeddings", within="(-1e75, 1e75)",
                     remedy="pass the input of the first block")
@@ -316,6 +317,6 @@ def _check_embeddings(X, n):
     zeros = np.mean(X == 0, axis=1)
     dropped = zeros[(zeros > 0) & (zeros < 1)]
     if dropped.size > len(X)/2 and dropped.mean() > .01:
-        checks.warn("`embeddings` are exactly zero in a share "
+        checks.warn("`embeddings` are exactly zero in a share of "
                       f"{dropped.mean():.2g} of their entries, as dropout leaves "
                       "them; call module.eval() first")

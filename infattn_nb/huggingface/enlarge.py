@@ -94,7 +94,7 @@ _OF_SCORES = {"q", "k", "bq", "bk"}
 def _held_anew(part, block, family, drawn, factor):
     """Matrices of a block in tensors that were filled with draws.
 
-    The factor of queries and keys is a factor of the scores of its description."""
+    In its description, the scores contain the factors of queries and keys."""
     scores = any(_OF_SCORES & {*tensor.roles} for tensor in drawn)
     among = [(x, tensor) for x, tensor in part.held
              if tensor in drawn or scores and _OF_SCORES & {*tensor.roles}]
@@ -153,7 +153,7 @@ def _enlarge_matrix(x, tensor, of_rows, kept, rng):
     return empty.any()
 
 def _empty_outputs(x, inwards):
-    "Which outputs are zero? Only those that start with a zero are read as a whole."
+    "Whether each output is zero; only outputs that start with a zero are read in full."
     first = as_array(x[0] if inwards else x[:, 0], "matrix")
     empty = first == 0
     if empty.any():

@@ -65,13 +65,12 @@ class Tensor(NamedTuple):
         W = W.T if self.layout == "in" else W
         shared = groups and any(role.endswith("k") for role in self.roles)
         rows = groups*m if shared else len(W)//count
-        ends = [len(W) - k*rows for k in range(count - 1, 0,
-                                               -1)] # the first text has more tokens
+        ends = [len(W) - k*rows for k in range(count - 1, 0, -1)] # q: maybe more rows
         return dict(zip(self.roles, np.split(W, ends)))
 
     @classmethod
     def of_lines(cls, text): # lines of families.toml
-        "Tensors from lines; a line is a tensor, or weight and bias of a module."
+        "Tensors from lines; a line stands for a tensor, or for weight and bias."
         found = []
         for line in filter(None, text.splitlines()):
             name, role, *more = line.split()
@@ -130,7 +129,7 @@ class Family(NamedTuple):
 
     @property
     def ends(self):
-        "Are there norms before the first block and after the last?"
+        "Names of the norms before the first block and after the last."
         ends = dict(first_gain="first_norm", gain="final_norm")
         roles = (x.roles[0] for x in self.layouts[0] if "*" not in x.name)
         return [ends[role] for role in roles if role in ends]
@@ -215,7 +214,7 @@ def near(name, names): # a given name, and the valid names -> end of a message
 def named_in(words, # words of families.toml, one line
              name, # model_type
             ):
-    "Does a name contain one of the given words? (gpt5 does not contain t5.)"
+    "Whether a name contains one of the given words (gpt5 does not contain t5)."
     return any(re.search(rf"(?<![a-z0-9]){re.escape(word)}", name)
                for word in words.split())
 

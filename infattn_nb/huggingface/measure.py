@@ -18,7 +18,7 @@ from ..numerics import checks
 # %% ../../nbs/huggingface/measure.ipynb #me-reach
 def as_array(x, # real numbers of any precision
              name, # name of the array, for the message
-            ): # ndarray: A copy, float64
+            ): # ndarray, float64: a copy
     "A tensor of torch as an array of numpy."
     if hasattr(x, "detach"):
         x = x.detach().cpu()
@@ -57,9 +57,9 @@ def _mean_square(x):
     variance = max(of_squares - mean*mean, 0.)
     return np.array([mean, np.sqrt(variance/x.size)])
 
-def settled(variances, # variances_of each block
+def settled(variances, # result of variances_of for each block
            ): # list of dict: var_q, … of each block
-    "One number for all blocks, unless the differences are larger than by chance."
+    "One number for all blocks, unless the differences exceed chance."
     found = {}
     for k in variances[0]:
         v = np.array([of_block[k] for of_block in variances])

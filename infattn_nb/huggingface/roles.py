@@ -128,7 +128,7 @@ def _of_each_block(x, L):
     "Split a pattern that names several norms in each block."
     several = len(x.names)//L if x.roles == ("norm",) else 1
     if x.roles == ("norm",) and len(x.names) != several*L or not several:
-        checks.reject("roles", f"name as many norms in each of {L} blocks",
+        checks.reject("roles", f"name equally many norms in each of {L} blocks",
                       f"{len(x.names)} of {x.pattern!r}", "correct the pattern")
     for i in range(several):
         yield x if several == 1 else x._replace(
@@ -151,7 +151,7 @@ def _check_found(found):
     if len(set(counts.values())) > 1:
         few = min(counts, key=lambda name: counts[name])
         checks.reject("roles", "match equally many blocks", f"{counts[few]} of {few!r} "
-                      f"and {max(counts.values())} of others", "correct the pattern")
+                      f"and {max(counts.values())} of another", "correct the pattern")
 
 def _width_of(found):
     "The width, from the gain of a norm, the embeddings, or a shared axis of matrices."

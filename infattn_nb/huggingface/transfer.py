@@ -63,7 +63,7 @@ class RateTransfer:
         checks.kind(self.about, Mapping, "about", "pass {name: value}")
         checks.arrays(self, loss=("widths", "rates", "N"), start=("widths", "N"))
         if self.loss.shape[:2] != (len(self.widths), len(self.learning_rates)):
-            checks.reject("loss", "have a row for each width, a column for each rate",
+            checks.reject("loss", "have a row for each width and a column per rate",
                           self.loss.shape, "pass losses (widths, rates, networks)")
         checks.flag(self.interrupted, "interrupted")
 

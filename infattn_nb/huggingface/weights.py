@@ -130,7 +130,7 @@ def _embedding_factor(t):
     "Size of the embeddings, relative to the family's initialisation."
     own = t.source.own
     if t.source.fixed and not np.allclose(t.cov, own.cov, rtol=1e-9):
-        checks.reject("cov", "be as it was read", "others", "an initialisation "
+        checks.reject("cov", "be as it was read", "another matrix", "an initialisation "
                       f"cannot rescale a given table, {t.source.fixed[0]}")
     ratio = t.mean_square/own.mean_square
     least = 1e-12*t.mean_square

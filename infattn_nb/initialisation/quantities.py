@@ -36,16 +36,16 @@ class Thresholds:
     max_cosine
         mean cosine above which tokens count as alike, in [-1, 1]
     min_entropy
-        entropy of a row, over the largest possible, below which attention counts as
-        concentrated on one token, in [0, 1]
+        entropy of a row, relative to the largest possible entropy, below which
+        attention counts as concentrated on one token, in [0, 1]
     max_entropy
         the same ratio, above which attention counts as uniform, in [0, 1]
     max_gradient_ratio
         ratio of gradients between blocks above which they count as decaying, in
         [1, ∞)
     min_query_gradient
-        gradient of queries and keys, over that of values, below which it counts as
-        too small, in [0, ∞)
+        gradient of queries and keys, divided by the gradient of values, below which
+        it counts as too small, in [0, ∞)
     max_spread
         standard deviation of log Θ above which networks count as different, in [0, ∞)
     min_block_share
@@ -125,7 +125,7 @@ class Quantity:
         return 1 + int(np.nanargmax(found) if self.most else np.nanargmin(found))
 
     def is_beyond(self, x, limit): # numbers, a threshold
-        "Is a number on the wrong side of its threshold?"
+        "Whether a number is on the wrong side of its threshold."
         return x > limit if self.most else x < limit
 
     def power(self, x, limit) -> float:
@@ -135,7 +135,7 @@ class Quantity:
         return _powers(x, limit) if self.most else _powers(limit, x)
 
     def is_beyond_known(self, x) -> bool:
-        "Is the number beyond all known models by at least a fifth of a power of ten?"
+        "Whether it is beyond all known models by over a fifth of a power of ten."
         return self.power(x, max((self.peers or {}).values())) > .2
 
     def limit_said(self, limit) -> str:

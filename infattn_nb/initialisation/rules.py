@@ -61,7 +61,7 @@ def _deepnorm(t, width):
 BASE_HEAD = 64 # head width of the model on which µP is tuned
 
 def _depth_mup(t, width):
-    "Branches over √L; scores over m, equal to 1/√m at the base width."
+    "Branches divided by √L; scores by m, which agrees with √m at the base width."
     deep = np.sqrt(len(t.blocks))
     def of_heads(a):
         m = a.head_width or width/a.heads
@@ -102,7 +102,7 @@ def _unit_mlp(f):
                       f"{f.activation}", "take another activation or rule")
     return dict(var_1=_VAR_1, var_2=1/square, var_3=1., var_b1=0., var_b2=0.)
 
-PUBLISHED_RULES = { # name -> (Transformer, width) -> another
+PUBLISHED_RULES = { # name -> (Transformer, width) -> Transformer
     "GPT-2": _gpt2, "T-Fixup": _tfixup, "DeepNorm": _deepnorm, "Depth-µP": _depth_mup,
     "DeepScaleLM": _deepscale}
 
@@ -156,7 +156,7 @@ def a_transformer(t) -> Transformer:
 
 # %% ../../nbs/initialisation/rules.ipynb #ru-twice
 def follows(t: Transformer, rule: str) -> bool:
-    "Does a network already have the factors of GPT-2's rule or of Depth-µP?"
+    "Whether a network already has the factors of GPT-2's rule or of Depth-µP."
     if rule == "GPT-2":
         return _is_one(_gpt2_factors(t))
     if rule == "Depth-µP":
@@ -170,12 +170,12 @@ def _gpt2_factors(t):
     return [branches*np.mean(a.var_o)/a.var_v for a in heads if a.var_v > 0]
 
 def _is_one(factors):
-    "Are the factors of several blocks one, up to the error of one draw?"
+    "Whether the factors of several blocks are one, up to the error of one draw."
     return len(factors) > 1 and bool(np.abs(np.array(factors) - 1).max() < .2)
 
 # %% ../../nbs/initialisation/rules.ipynb #ru-strength
 def strength_of(t) -> float:
-    "Strength of a branch relative to the stream, geometric mean over branches."
+    "Strength of a branch relative to the stream, a geometric mean over branches."
     found = []
     for block in t.blocks:
         a = block.attention
@@ -188,7 +188,7 @@ def strength_of(t) -> float:
     return _geometric(found)
 
 def score_scale_of(t) -> float: # NaN without attention
-    "Scale of the scores, geometric mean over blocks."
+    "Scale of the scores, a geometric mean over blocks."
     n = t.width or np.inf
     heads = [b.attention for b in t.blocks if b.attention is not None]
     scales = [np.sqrt(a.score_variance(a.width_of_heads(n))) for a in heads]

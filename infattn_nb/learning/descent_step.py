@@ -53,7 +53,7 @@ class Networks:
         raise NotImplementedError
 
     def slopes(self, layer, view, reply, χ): # [(N, …), …]
-        "Derivatives of the loss by the state, from its derivatives χ by the values."
+        "Derivatives of the loss in the state, from its derivatives χ in the values."
         raise NotImplementedError
 
     def step(self, slopes, how, rng): # Networks
@@ -114,7 +114,7 @@ class OneLayer(Networks):
         return forward(layer, view, self.products())
 
     def slopes(self, layer, view, reply, χ): # (N, H, a, b), (N, H, e, D)
-        "Derivatives by the products."
+        "Derivatives in the products."
         return backward(layer, view, reply, χ)
 
     def times(self, layer, view, reply, χ): # Θχ (N, P, D)
@@ -179,7 +179,7 @@ class Factored(OneLayer):
 
 # %% ../../nbs/learning/descent_step.ipynb #factorstep
 def factor_step(F, # (N, H, K, q, r)
-                M, # derivatives by the product's leading block, (N, H, a, b)
+                M, # derivatives in the product's leading block, (N, H, a, b)
                 d, # number of rows of the upper matrix
                 m, # width
                 how, rng): # (N, H, K, q, r')
@@ -256,7 +256,7 @@ class Merged(OneLayer):
         return Merged(Uq.T @ self.scores @ Uk, Uv.T @ self.values, self.overlap)
 
 def product_step(J, # (N, H, K, K, d, ·)
-                 M, # derivatives by its leading block, (N, H, a, b)
+                 M, # derivatives in its leading block, (N, H, a, b)
                  S, # overlaps (K, K)
                  how, rng): # (N, H, K, K, d, ·)
     "One step of the products of a pair of matrices."
@@ -332,7 +332,7 @@ class Reply(NamedTuple):
     values: np.ndarray # f (N, P, D)
 
 def forward(layer, view, products): # Reply
-    "Scores, weights, averages, values from B (N, H, ·, ·) and ζ (N, H, ·, D)."
+    "Scores, weights, averages and values from B (N, H, ·, ·) and ζ (N, H, ·, D)."
     B, ζ = cut(view, products)
     A = attend(layer, view, [last(B)])
     Z = averaged(view, A, ζ.shape[2])
@@ -364,7 +364,7 @@ def networks_first(x, N): # (…, HN) → (N, H, …)
 
 # %% ../../nbs/learning/descent_step.ipynb #backcode
 def backward(layer, view, reply, χ): # by B (N, H, a, b) and ζ (N, H, e, D)
-    "Derivatives by the products, from the derivatives χ by the values (N, P, D)."
+    "Derivatives in the products, from the derivatives χ in the values (N, P, D)."
     N, _, D = χ.shape
     H = reply.outputs.shape[2]//N
     χ = layer.head_sd*np.tile(χ.transpose(1, 2, 0), H) # (P, D, HN)
@@ -433,7 +433,7 @@ class Linearised(OneLayer):
         return Linearised(M, γ, self.start)
 
     def products(self): # (N, H, d, d), (N, H, d, D)
-        "The products of the start plus their change."
+        "The products at the start minus the response to the sum of gradients."
         moved = [x.copy() for x in self.start.products()]
         for x, dx in zip(moved, self._change()):
             x[:, :, :dx.shape[2], :dx.shape[3]] -= dx

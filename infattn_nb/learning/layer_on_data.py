@@ -35,7 +35,7 @@ def complete(known, # latents (a, c, H, M)
              shape, # rows and columns of all latents of a head
              rng, # Generator
             ): # (*shape, H, M)
-    "Complete known latents by fresh normals."
+    "Complete known latents with fresh normals."
     z = rng.standard_normal((*shape, *known.shape[2:]))
     z[:known.shape[0], :known.shape[1]] = known
     return z
@@ -119,7 +119,7 @@ class Layer:
         return tuple((a*b, self.heads) for a, b in self.shapes() if a*b)
 
     def fixed(self):
-        "Is the likelihood independent of the latents?"
+        "Whether the likelihood is independent of the latents."
         return self.scale == 0 and self.width == np.inf
 
     def held(self, view):
@@ -186,7 +186,7 @@ def training_layer(X, # training Sequences
 def spec_of(model, # a regressor, with var_qk, var_vo, mask
             heads, # finite
            ): # AttentionSpec
-    "The specification of the layer in a regressor's parameters."
+    "The specification of the layer, from a regressor's parameters."
     return AttentionSpec(heads, scaling=getattr(model, "scaling", "sqrt"),
                          var_q=model.var_qk, var_v=model.var_vo, mask=model.mask)
 
@@ -322,8 +322,8 @@ def particles_last(x): # (M, P, k)
 # %% ../../nbs/learning/layer_on_data.ipynb #back
 def pullback(layer, view, latents,
              reading, # LayerReading of these latents
-             dΦ, # derivatives by the features, (P, k, M)
-            ): # derivatives by the latents, (dim, M)
+             dΦ, # derivatives in the features, (P, k, M)
+            ): # derivatives in the latents, (dim, M)
     "The backward pass from the features to the latents."
     H, M = latents[0].shape[2:]
     P, k, _ = dΦ.shape
@@ -389,7 +389,7 @@ def cholesky_of_few(C): # (n, n, M)
     return L
 
 def inverse_of_triangle(L): # lower triangular (M, n, n)
-    "By halves."
+    "Inverses of triangular matrices, by halves."
     n = L.shape[-1]
     if n <= TRIANGLE_ROWS:
         return particles_first(inverse_of_few(particles_last(L)))
@@ -428,8 +428,8 @@ def solved(C, # positive definite (M, n, n)
 class Fit(NamedTuple):
     "Log likelihood of features, and its derivatives."
     loglik: np.ndarray # (M,)
-    by_features: np.ndarray # derivatives by Φ, particles last, (P, k, M)
-    by_noise: np.ndarray # derivatives by log σ², (M,)
+    by_features: np.ndarray # derivatives in Φ, particles last, (P, k, M)
+    by_noise: np.ndarray # derivatives in log σ², (M,)
 
 FEW_FEATURES = 5 # largest number of features summed for all particles at once
 
@@ -559,7 +559,7 @@ class Likelihood:
         return there
 
     def by_dials(self, z): # (dim, M)
-        "Log likelihoods (M,), derivatives by the logs of three hyperparameters (3, M)."
+        "Log likelihoods (M,), derivatives in three log hyperparameters (3, M)."
         return self._of_all(z, self._dials_of_some)
 
     def turned(self, logs): # logs of the factors of var_qk, var_vo, alpha

@@ -23,7 +23,7 @@ class Sequences(NamedTuple):
     lengths: np.ndarray # (P,)
 
     def real(self):
-        "Which tokens are not padding? Boolean (P, s)."
+        "True for tokens that are not padding, boolean (P, s)."
         return np.arange(self.tokens.shape[1]) < self.lengths[:, None]
 
     def take(self, k):
@@ -67,7 +67,7 @@ def reject_foreign(X):
                       "Complex data not supported: pass X.real")
 
 def ragged(X): # bool
-    "Is it a list, or an array of objects, of two-dimensional arrays?"
+    "Whether X is a list, or an array of objects, of two-dimensional arrays."
     if isinstance(X, np.ndarray):
         listed = X.dtype == object and X.ndim == 1
     else:
@@ -78,7 +78,7 @@ def _one_sequence(x, name, d):
     reject_foreign(x)
     x = checks.real(x, name, (None, d), remedy="embed all tokens in the same space")
     if 0 in x.shape:
-        checks.reject(name, "have a token and a feature", x.shape,
+        checks.reject(name, "have at least one token and one feature", x.shape,
                       "leave out empty sequences")
     _reject_huge(x)
     return x
@@ -116,14 +116,14 @@ def targets(y, P): # floats (P,) or (P, D)
     return y
 
 def like(y, guess): # an array of the shape of the predictions
-    "Targets in the shape of the predictions, where a column is taken as its entries."
+    "Targets in the shape of the predictions; a single column is flattened."
     if y is None:
         checks.reject("y", "be given", "None", "pass the targets")
     y = np.asarray(y)
     if y.shape == (*guess.shape, 1):
         y = y[..., 0]
     if y.shape != guess.shape:
-        checks.reject("y", f"have shape {guess.shape}, as the predictions", y.shape,
+        checks.reject("y", f"have the predictions' shape {guess.shape}", y.shape,
                       "pass one target, or one row of targets, per sequence")
     return y
 

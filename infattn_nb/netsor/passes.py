@@ -41,7 +41,7 @@ def length_at(h, # vector
 def value_of(value, # {stack: (b, k, m), block of scores: (b, a, c)}
              h, # stack, block, or a view
             ): # array
-    "The value of a stack or of a view of some."
+    "The value of a stack or of a view of stacks."
     if isinstance(h, Rows):
         return value_of(value, h.args[0])[:, h.index]
     if isinstance(h, Concat):
@@ -436,7 +436,7 @@ def _weights_back(h, W, P, A, dA):
     "Cotangents of scores (b, o, r, c)."
     if h.weights is softmax or hasattr(h.weights, "backward"):
         d = pulled_weights(h.weights, None, W.block(A), dA)
-        slope = getattr(h.weights, "slope", lambda P: None)(P) # of a cap
+        slope = getattr(h.weights, "slope", lambda P: None)(P) # of soft-capping
         return d if slope is None else d*W.block(slope)
     dP = np.zeros(dA.shape)
     for o, (rows, columns, real) in enumerate(zip(W.rows, W.columns, W.real)):
@@ -511,7 +511,7 @@ class PassPlan:
         return self
 
     def part(self, outputs, others):
-        "The plan of some outputs, with only the rows that they need; a few are kept."
+        "The plan of some outputs, with only the rows that they need; few plans are kept."
         key = tuple(outputs)
         plan = self.parts.get(key)
         if plan is None:

@@ -182,7 +182,7 @@ class Series:
     """Functions of √v x with x ~ N(0, 1), on a grid and by Hermite coefficients.
 
     `grid` has axes (function, ..., node), `terms` (degree, function, ...). A series
-    `ends` if its remainder of the second moments is at most rounding."""
+    `ends` if the remainder of each second moment is at most a rounding error."""
     def __init__(self, values, rule):
         _, root, H = hermite(*rule)
         self.grid = values*root

@@ -52,9 +52,9 @@ def below_top(x, axis):
 
 # %% ../../nbs/numerics/softmax.ipynb #sm-through
 def through_softmax(A, # weights
-                    d, # a change of the scores, or the gradient by the weights
+                    d, # a change of the scores, or the gradient in the weights
                     axis=-1, # the axis that sums to one
-                   ): # the change of the weights, or the gradient by the scores
+                   ): # the change of the weights, or the gradient in the scores
     r"$A\circ(d-\sum A\circ d)$: forward and backward are one symmetric matrix."
     if axis == -1: # short rows take longer to sum
         change = d - np.einsum("...s,...s->...", A, d)[..., None]

@@ -187,7 +187,7 @@ def ready(out, names):
     figures = [f"{name}.{kind}" for name in names for kind in FIGURE_FILES]
     for file in ["timings.json", *figures]:
         if (out/file).is_dir():
-            checks.reject("out", f"have space for the file {file}",
+            checks.reject("out", f"be a folder in which {file} can be a file",
                           f"a folder of that name in {str(out)!r}", "choose another")
     return out
 
