@@ -643,9 +643,9 @@ def partials(fn, # a Nonlinearity or a function of arrays
     r"""$\partial_i\phi$ of each argument.
 
     If φ has no derivative, complex steps are used where they agree with a central
-    difference to $10^{-6}$. They are accurate up to rounding. Elsewhere (kinks, functions
-    without complex values) the central difference is used, which is accurate to
-    $10^{-10}$ of the size of φ where φ is smooth."""
+    difference to $10^{-6}$. They are accurate up to rounding. Elsewhere (kinks,
+    functions without complex values) the central difference is used, which is
+    accurate to about $10^{-10}$ of the size of φ where φ is smooth."""
     known = getattr(fn, "derivative", None)
     if known is not None:
         return list(known) if isinstance(known, tuple) else [known]

@@ -95,7 +95,7 @@ class RateTransfer:
 
     @property
     def as_good(self) -> np.ndarray:
-        "Boolean (widths, learning_rates): is the rate as good as the best one?"
+        "Boolean (widths, learning_rates): True if the rate is as good as the best one."
         found = np.zeros(self.mean.shape, bool)
         for i, best in enumerate(self.best):
             if np.isnan(best):

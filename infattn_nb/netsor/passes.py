@@ -511,7 +511,7 @@ class PassPlan:
         return self
 
     def part(self, outputs, others):
-        "The plan of some outputs, with only the rows that they need; few plans are kept."
+        "The plan of some outputs, with only the rows that they need, kept for reuse."
         key = tuple(outputs)
         plan = self.parts.get(key)
         if plan is None:

@@ -128,9 +128,9 @@ def _first_layer_scores(program, scores):
     if past & {*products, *program.random_scores}:
         checks.reject("scores", "be of the first layer, with inputs that contain no "
                       "query or key", "inputs that are functions of score "
-                      "vectors", "given such "
-                      "inputs terms are not independent and Lemma 10 fails: use "
-                      "simulate(program, …) and limit(program)")
+                      "vectors", "given such inputs the terms are not "
+                      "independent, and Lemma 10 fails: use simulate(program, …) and "
+                      "limit(program)")
     if {h.length for g in products for h in (g, g.args[0])} != {1}:
         checks.reject("scores", "be made with square matrices of length n",
                       "other lengths", "low-rank heads are not covered here")
@@ -238,7 +238,7 @@ def _source(x, scores, c):
     _two_rows_per_score(Γ, "program_or_gram")
     if np.diag(Γ[::2, 1::2]).any():
         checks.reject("program_or_gram", "have zeros between query and key",
-                      "others", "they use different matrices, Assumption 1 (b)")
+                      "other numbers", "they use different matrices, Assumption 1 (b)")
     _one_entry_per_score(c, len(Γ)//2)
     return SampledGrams(partial(_fixed, Γ))
 

@@ -27,7 +27,7 @@ class Rule(NamedTuple):
 
     @property
     def entrywise(self):
-        "Does the rule act on single entries, so that it needs explicit matrices?"
+        "Whether the rule acts on single entries, so that it needs explicit matrices."
         return self.optimizer in ("adam", "adamw")
 
     @property

@@ -153,7 +153,7 @@ class OverRoot:
         return by_x, *[by_square]*self.heads
 
 def jointly_normalized(p, heads, norm): # list of stacks
-    "Queries or keys of all heads, over one root mean square for each token."
+    "Queries or keys of all heads, divided by one root mean square for each token."
     if norm.kind != "rms":
         checks.reject("joint_norm", "be of kind 'rms' in a program", norm.kind,
                       "use `chain`")

@@ -122,7 +122,7 @@ class Block(Part):
 
     @property
     def normed_output(self) -> bool:
-        "Is there a norm between the last matrix of a branch and the sum?"
+        "Whether there is a norm between the last matrix of a branch and the sum."
         return self.norm_placement in ("output", "sandwich")
 
     @property
@@ -156,7 +156,7 @@ class Block(Part):
 
     def backward(self, record: BlockRecord, g: Gradient, positions: np.ndarray,
                  rng: np.random.Generator) -> tuple[dict, Gradient]:
-        """Backward pass of one block: sizes of all gradients, gradient of the stream.
+        """Backward pass of one block: sizes of all gradients; gradient of the stream.
 
         Parameters
         ----------

@@ -298,7 +298,7 @@ class FeedForward(Branch):
         return tuple(name for name, is_there in there.items() if is_there)
 
     def fan_in(self, name: str, n: float) -> float:
-        """Fan-in of a matrix; a bias has one.
+        """Fan-in of a matrix; a bias has fan-in one.
 
         Parameters
         ----------

@@ -51,7 +51,7 @@ def one_line(part): # e.g. SelfAttention(heads=8, groups=2)
     return f"{type(part).__name__}({', '.join(said)})"
 
 def same(a, b): # bool
-    "Are two parts, arrays or values equal?"
+    "Whether two parts, arrays or values are equal."
     if isinstance(a, Part) and type(a) is type(b):
         return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
@@ -83,7 +83,7 @@ class Cotangent(NamedTuple):
     positions: np.ndarray # positions of the tokens in their texts, (s,)
 
 class Pullback(NamedTuple):
-    "Gradient of a branch's inputs U: inner products with U, covariance of the rest."
+    "Gradient of a branch's inputs U: inner products with U; covariance of the rest."
     inner: np.ndarray # T = dU Uᵀ, (b, s, s)
     cov: np.ndarray # Σ, of a fresh coordinate of √n dU, (b, s, s)
     bias: float = 0. # a constant coordinate of U, in addition to those of the stream

@@ -32,7 +32,7 @@ class Stream:
 
     @property
     def whole(self):
-        "Does the basis span all n dimensions?"
+        "Whether the basis spans all n dimensions."
         return self.B.shape[-1] == self.n - 1
 
     @property
@@ -185,7 +185,7 @@ def _in_a_frame(cov, mean, n, c, b, rng, frame):
     return Stream(n, mean + (L @ μ)[..., 0], L @ T, mean[:, None] + L @ z)
 
 def _as_drawn(r, n, c, b, rng):
-    "An r × n matrix of normals: c columns, and mean and centred factor of the others."
+    "An r × n matrix of normals: c columns, and mean and centred factor of the rest."
     m = n - c
     scale = np.sqrt(max(m, 1))
     z = rng.standard_normal((b, r, c))
