@@ -71,7 +71,7 @@ def enlarged(reading, # Reading
              sizes, # sizes of the scores in each block
              target, # the intended size
             ): # blocks, and matrices (in, out) of each
-    "Enlarge queries and keys until scores have a given size; restore the tensors."
+    "Enlarge queries and keys so that scores have a given size; restore the tensors."
     kept: list = []
     rng = np.random.default_rng(0)
     rows = list(zip(reading.parts, reading.spec["blocks"], given, sizes))

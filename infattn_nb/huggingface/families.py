@@ -65,7 +65,7 @@ class Tensor(NamedTuple):
         W = W.T if self.layout == "in" else W
         shared = groups and any(role.endswith("k") for role in self.roles)
         rows = groups*m if shared else len(W)//count
-        ends = [len(W) - k*rows for k in range(count - 1, 0, -1)] # q: maybe more rows
+        ends = [len(W) - k*rows for k in range(count - 1, 0, -1)] # q may have more
         return dict(zip(self.roles, np.split(W, ends)))
 
     @classmethod
@@ -187,7 +187,7 @@ def biases_apart(biases, # name -> one number for each row of its matrix, or Non
 # %% ../../nbs/huggingface/families.ipynb #fa-table
 def families_table():
     "A DataFrame with a row for each supported family."
-    import pandas as pd # late: it takes time
+    import pandas as pd # imported late, because it takes time
     rows = [dict(family=kind, config="yes" if family.config else "modules only",
                  embeddings=" + ".join(family.embeddings) or "as given",
                  norms=family.place, positions=_positions(family),

@@ -61,7 +61,7 @@ def _deepnorm(t, width):
 BASE_HEAD = 64 # head width of the model on which µP is tuned
 
 def _depth_mup(t, width):
-    "Branches divided by √L; scores by m, which agrees with √m at the base width."
+    "Branches divided by √L; scores by m/8, which is √m at head width 64."
     deep = np.sqrt(len(t.blocks))
     def of_heads(a):
         m = a.head_width or width/a.heads

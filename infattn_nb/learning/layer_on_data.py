@@ -517,7 +517,7 @@ def _woodbury(Y, alpha, by_features, explained, square, trace, logdet): # Fit
 
 # %% ../../nbs/learning/layer_on_data.ipynb #whole
 PIECE_NUMBERS = 2**19 # for larger pieces memory access takes longer than arithmetic
-SINGLE_NOISE = 1e-6 # smallest noise for single precision, over squared features
+SINGLE_NOISE = 1e-6 # smallest noise for single precision, relative to squared features
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:

@@ -215,7 +215,10 @@ def test_a_config_as_a_promise():
     for wrong, text in (
         (config | dict(n_layer=2), "have 3 blocks, as the module has, got 2"),
         (config | dict(n_head=2), "have heads 4, as the module has, got 2"),
-        (config | dict(n_inner=n), f"have fan-in of 2 {4 * n}, as the module has, got {n}"),
+        (
+            config | dict(n_inner=n),
+            f"have fan-in of 2 {4 * n}, as the module has, got {n}",
+        ),
         (3, "must be a path, a dict"),
     ):
         with pytest.raises((TypeError, ValueError), match=text) as e:
