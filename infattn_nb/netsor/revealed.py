@@ -143,7 +143,11 @@ class Explicit:
         "∂/∂W = Σ dg xᵀ, (b, r, c), from pairs dg (b, k, r), x (b, k, c)."
         if not pairs:
             return np.zeros(self.W.shape)
-        return sum(d.mT @ x for d, x in pairs)
+        (d, x), *others = pairs
+        slope = d.mT @ x
+        for d, x in others:
+            slope += d.mT @ x
+        return slope
 
     def explicit(self, *states):
         "The matrix and its states, unchanged."
