@@ -117,7 +117,7 @@ def _covariance_of_long(layer, R, m, streams):
     return layer.head_variance*S
 
 def _few_heads(layer, axes, scores, most):
-    """The first head, and sample axes with heads in front.
+    """Groups of heads: the first head, and the sample axes with the heads in front.
 
     At most `most` scores are drawn at a time."""
     _reject_endless(layer.heads, prod(axes))

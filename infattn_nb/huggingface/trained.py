@@ -170,7 +170,7 @@ class Trained:
 
     @property
     def neighbours_turn(self):
-        "Does the module rotate neighbouring coordinates together?"
+        "Whether the module rotates neighbouring coordinates together."
         known = self.source.family.interleaved
         if known is None:
             checks.reject("module", "be verified, to determine which coordinates are "
@@ -304,12 +304,13 @@ class Trained:
         V = self._entry("vocab_size", np.inf)
         if ids.min() < 0 or ids.max() >= V:
             checks.reject("texts", f"contain token ids in [0, {V:g})",
-                          f"{ids.min()} … {ids.max()}", "pass ids of its vocabulary")
+                          f"{ids.min()} … {ids.max()}",
+                          "pass ids of the model's vocabulary")
         pad = self._entry("pad_token_id")
         if pad is not None and (ids == pad).any():
             checks.reject("texts", "contain no padding token, whose embedding is not "
                           "trained",
-                          f"word {pad}", "leave it out")
+                          f"id {pad}", "leave it out")
         return ids
 
     def _table(self, tensor, rows):
@@ -437,7 +438,7 @@ _NOT_BODY = (r"^(\w+\.)?(lm_head|embed_out|output|head|score|classifier|pooler|c
              r"qa_outputs)\b")
 
 def _single(weights, name):
-    "Is the parameter a single vector in the program?"
+    "Test whether the parameter is a single vector in the program."
     return any(b.name == name and b.k == 1 for b in weights.program.parameters)
 
 def next_tokens(net: Any) -> np.ndarray:

@@ -127,7 +127,7 @@ def others(block):
         plain = block.parallel and place in ("output", "sandwich")
         if place != block.norm_placement and not plain:
             changed = replace(block, norm_placement=place)
-            yield f"norms stand as in norm_placement={place!r}", changed
+            yield f"its norms are as in norm_placement={place!r}", changed
 
 def check_blocks(blocks, # list of Block, restricted to the tokens of the run
                  seen, # Watched
@@ -154,7 +154,7 @@ def check_blocks(blocks, # list of Block, restricted to the tokens of the run
                  if difference(other, x, y, W, ε) <= tolerance)
         hint = next(agree, None)
         meant = "positions, windows or norms of another kind?" if hint is None else \
-            f"{hint}, then it agrees"
+            f"the description agrees if {hint}"
         share = f"{min(found, 99.):.2g} times" if found > 3 else f"{100*found:.2g} %"
         checks.reject("module", wanted, f"an output of block {l} that "
                       f"differs by {share} of what the block adds",
