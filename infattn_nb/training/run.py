@@ -36,7 +36,7 @@ class Batches(NamedTuple):
 
     @property
     def whole(self): # bool
-        "Does every step take all rows?"
+        "Whether every step takes all rows."
         return self.size is None or self.size >= self.total
 
     def all(self): # BatchRows
@@ -69,7 +69,7 @@ class Learner:
         raise NotImplementedError
 
     def backward(self, networks, data, reply, χ): # [(N, …), …]
-        "Derivatives of the loss by the weights, from its derivatives χ by the values."
+        "Derivatives of the loss in the weights, from its derivatives χ in the values."
         raise NotImplementedError
 
     def step(self, networks, slopes, t, rng):
@@ -77,7 +77,7 @@ class Learner:
         raise NotImplementedError
 
     def reset(self, networks, lost): # lost: boolean (N,)
-        "The networks, with finite numbers in place of those that have diverged."
+        "The networks, where those marked as lost are set to finite numbers."
         raise NotImplementedError
 
     def shown(self, data, batch, reply): # ((N, …), …)
@@ -92,7 +92,7 @@ class Problem(NamedTuple):
     loss: Any # with value and gradient
     batches: Batches
     rate: float # η, for the error message if it is too large
-    remedy: str = "pass a smaller one" # in this error message
+    remedy: str = "pass a smaller rate" # in this error message
 
     def loss_and_slope(self, f, batch): # (N,), (N, k, …)
         "The loss of values f (N, k, …) on a batch, and its derivative."
@@ -143,14 +143,14 @@ class NetworkBlock(NamedTuple):
         return np.where(self.diverged.reshape(-1, *(1,)*(x.ndim - 1)), 0., x)
 
 def lost(blocks): # boolean (networks,)
-    "Which of all networks have diverged?"
+    "Marks of the networks that have diverged."
     return np.concatenate([b.diverged for b in blocks])
 
 def without_infinities(slopes): # boolean (N,)
     "Set derivatives (N, …) that are not finite to zero, and mark their networks."
     found = np.zeros(len(slopes[0]), bool)
     for x in slopes:
-        if np.isfinite(x.sum()): # then every number is
+        if np.isfinite(x.sum()): # then every number is finite
             continue
         infinite = ~np.isfinite(x).all(tuple(range(1, x.ndim)))
         x[infinite] = 0.
@@ -217,11 +217,11 @@ class Record:
         self.steps: list[Any] = [] # one entry for each step
 
     def add(self, diverged, loss, *shown):
-        "Add one step of all networks, with NaN for those that have diverged."
+        "Add one step of all networks, with NaN for networks that have diverged."
         self.steps.append(loss)
 
     def ends(self): # bool
-        "Should the run end at the step that was recorded last?"
+        "Test whether the run should end at the step that was recorded last."
         return False
 
     def show(self, bar, steps):
@@ -297,7 +297,7 @@ def run(problem, # Problem
     return Run(blocks, record, interrupted)
 
 def _most_are_left(problem, blocks, record):
-    "Raise an error that states the rate, if more than half have diverged."
+    "Raise an error that states the rate, if more than half of the networks diverged."
     diverged = lost(blocks)
     if diverged.mean() > .5:
         step = record.first + len(record.steps) - 1

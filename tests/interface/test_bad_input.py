@@ -1297,7 +1297,7 @@ CASES += [
             LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)
         ),
         ValueError,
-        "`fn` must return a plain array, got a masked one",
+        "`fn` must return a plain array, got a masked array",
     ),
     *(
         (
