@@ -119,14 +119,14 @@ class Tokens(TokenLaw):
     seq_len
         s
     activation
-        φ: a Nonlinearity or a function, or the name of a ready-made one
+        φ: a Nonlinearity or a function, or the name of a ready-made function
     cov
         covariance of (h¹…h^s) in each coordinate, (s, s); None = the identity
     """
     seq_len: int
     activation: Any
     cov: ArrayLike | None = None
-    random = False # is the Gram matrix random even at infinite width?
+    random = False # whether the Gram matrix is random even at infinite width
 
     def __post_init__(self):
         put = partial(object.__setattr__, self)

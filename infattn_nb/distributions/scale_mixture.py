@@ -50,7 +50,7 @@ def value_and_error(f, # law -> number or array
     return value, np.where(np.isinf(value), 0., error)[()]
 
 def _parts(law):
-    "Laws like this one, each made from a part of its draws or replicates."
+    "Laws made from parts of the draws, or from the replicates, of this law."
     if law.replicates:
         return law.replicates
     if law.weights is not None or law.variances.size < 32:
@@ -158,7 +158,7 @@ def _points(variances, weights):
     "Points and weights of a mixture, checked."
     v = checks.real(variances, "variances", (None,), "[0, ∞)", "pass draws of v")
     if not v.size:
-        checks.reject("variances", "contain at least one", "none", "pass draws of v")
+        checks.reject("variances", "contain a number", "none", "pass draws of v")
     few = v[(v > 0) & (v < TINIEST)]
     if few.size:
         checks.reject("variances", "be zero or above 2.3e-308", f"{few[0]:g}",

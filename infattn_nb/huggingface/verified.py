@@ -52,7 +52,7 @@ def in_eval_mode(module):
 
 def watched(call, # runs the module
             blocks, # modules with `register_forward_hook`, possibly repeated
-           ): # Watched; ValueError if one of them did not run
+           ): # Watched; ValueError if a block did not run
     "Run a module once, and record the inputs and outputs of its blocks."
     seen: dict = {}
     def note(l, part, args, options, out):
@@ -132,7 +132,7 @@ def others(block):
 def check_blocks(blocks, # list of Block, restricted to the tokens of the run
                  seen, # Watched
                  weights, # the matrices of each block, (in, out)
-                 half, # is the module in half precision?
+                 half, # whether the module is in half precision
                  remedy, # advice for the message
                  wanted="run like its description", # the requirement, for the message
                  scores=1., # lower bound of the size of its scores

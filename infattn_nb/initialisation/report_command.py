@@ -27,7 +27,7 @@ def report_of(config, # path of a config.json, or a built-in name
               width=None, # n; None = as in the config
               size=None, # number of networks; None = chosen by the computing time
               seed=0, # determines all random numbers
-              progress=False, # show a progress bar?
+              progress=False, # True: show a progress bar
               fixed="variance", # kept at another width; or "std"
              ): # Report, with the command that makes it
     "The report of a config, with the command that makes it."

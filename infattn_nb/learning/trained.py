@@ -106,7 +106,7 @@ def trained(problem, # Problem
             seeds, # seeds of their noise
             steps, # largest number of steps
             tol, # stop if no loss falls by this fraction of its start; 0: never
-            verbose=False, # show a bar?
+            verbose=False, # True: show a bar
            ): # Run, with a Path
     "Train round by round, until the losses no longer decrease."
     first = np.cumsum([0, *map(len, blocks)])

@@ -75,7 +75,7 @@ class Vector:
     length: Fraction # coordinates, as a fraction of the width
     k: int # rows
     scores = () # the scores it reads
-    reads_all = False # does a coordinate depend on all coordinates of its arguments?
+    reads_all = False # whether a coordinate depends on all coordinates of arguments
 
     @property
     def shape(self) -> tuple:
@@ -154,7 +154,7 @@ def picked(k, # number of rows
            i, # an index as in numpy
            what, # name of the rows, for the message
           ): # integer array
-    "The rows picked by an index, at least one."
+    "The rows picked by an index, at least one row."
     try:
         rows = np.atleast_1d(np.arange(k)[i])
     except IndexError as e:
@@ -224,7 +224,7 @@ class Parameter(Initial):
     With length 0 each row is one number, e.g. the bias of a logit."""
     name: str
     var: float
-    decays: bool # does weight decay act on it by default?
+    decays: bool # whether weight decay acts on it by default
 
     @property
     def cov(self) -> np.ndarray:
@@ -318,7 +318,7 @@ def rows_of(X, index):
     return X.program.kept_view(X, index)
 
 def bases(h):
-    "The nodes behind a vector or score: itself, or those of which it is a view."
+    "The nodes behind a vector or score: itself, unless it is a view."
     if isinstance(h, (Rows, Concat, Entries)):
         return tuple(b for x in h.args for b in bases(x))
     return (h,)
@@ -1035,7 +1035,7 @@ _COLOR = {Input: "0.85", Parameter: "0.85", MatMul: "white", Output: "0.85",
           Attend: "#cfe3ef", Normalize: "white", Rotate: "white", Score: "#f6c28b"}
 
 def draw_program(program, # Program
-                 ax=None, # matplotlib axes; None = the current ones
+                 ax=None, # matplotlib axes; None = the current axes
                 ): # the axes
     "Draw a program, with arrows from the arguments of each vector."
     ax = current_axes(ax)

@@ -127,7 +127,7 @@ def count(k, # an integer
     return n
 
 def heads(H, # a number of heads
-          finite=False, # reject infinity?
+          finite=False, # True: reject infinity
          ): # integer ≥ 1, or np.inf
     "A number of heads; 2.0 is accepted, and np.inf means infinitely many."
     x = _one_number(H)
@@ -147,7 +147,7 @@ def _one_number(n):
         return None
 
 def width(n, # a width
-          finite=False, # reject infinity?
+          finite=False, # True: reject infinity
           name="width", # name of the argument
          ): # float, a whole number in [1, ∞]
     "A width, which is a whole number or infinity, such as 256, 256.0, 1e9 or np.inf."
@@ -185,7 +185,7 @@ def output(i, # the index of one of `dim` outputs
 # %% ../../nbs/numerics/checks.ipynb #620af4b9
 def cov(C, # covariance matrices, shape (..., s, s)
         name="cov", # name of the argument, for the message
-        single=False, # must it be one matrix (s, s)?
+        single=False, # True: it must be one matrix (s, s)
         dim=None, # s, if it is known
        ): # float64 array of the same shape
     "Covariance matrices without negative eigenvalues, or a ValueError with the reason."

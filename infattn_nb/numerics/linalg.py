@@ -122,7 +122,7 @@ BLAS_ROWS = 256 # from this size on, a triangle shared by all samples is left to
 
 def times_lower(A, # (r, s, …), samples on the last axes
                 L, # lower triangular (s, q, …)
-                transposed=False, # A (r, q, …) times Lᵀ instead?
+                transposed=False, # True: A (r, q, …) times Lᵀ instead
                ): # (r, q, …), or (r, s, …)
     r"$A L$ or $A L^\top$."
     B = L.swapaxes(0, 1) if transposed else L

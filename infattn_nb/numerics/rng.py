@@ -61,7 +61,7 @@ def child(seed, n):
                         pool_size=seed.pool_size)
 
 def one_seed(rng, # None | int | SeedSequence | Generator
-             random_state, # the same, by scipy's older name
+             random_state, # the same argument under scipy's older name
             ): # the argument that was given
     "The source of random numbers, given under one of two names."
     if rng is not None and random_state is not None:

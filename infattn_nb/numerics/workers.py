@@ -140,7 +140,7 @@ def mapped(f, *samples):
 
 def in_order(task, # function of the arguments in a job
              jobs, # tuples of arguments
-             here=False, # only in this process?
+             here=False, # True: only in this process
             ): # iterator over the results
     "Results of the task in the order of the jobs, for any workers."
     workers = _workers(here)
@@ -208,7 +208,7 @@ class NoBar:
     def close(self): pass
     def set_description_str(self, _): pass
 
-def progress_bar(shown, # was it requested?
+def progress_bar(shown, # whether it was requested
                  **options, # of tqdm
                 ): # tqdm or NoBar
     "A bar of tqdm on a terminal or in a notebook; otherwise none."

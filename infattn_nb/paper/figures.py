@@ -300,7 +300,7 @@ def _two_limits(heads): # on the grid
     return [_density(law.marginal(0).pdf) for law in laws]
 
 def _task_2b(cells, samples, seed):
-    "One output at a width, and two limits to compare it with."
+    "One output at a width, and two limits for comparison."
     cell, = cells
     variance = _layer(**cell).law(cell["n"]).variance
     v = _in_blocks(partial(variance, 0), samples, seed, 0)
@@ -444,7 +444,7 @@ def _bend(heads): # (D, error)
     return kl_divergence(limit, norm(scale=limit.std()), return_error=True)
 
 def _task_heads(cells, samples, seed):
-    "The paper's estimate of the limit's divergence from a Gaussian, and the true one."
+    "The limit's divergence from a Gaussian: the paper's estimate and the true value."
     heads = cells[0]["heads"]
     rng = _stream(seed)
     limit = shared_layer(heads).law().marginal(0)

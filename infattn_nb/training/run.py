@@ -58,7 +58,7 @@ class Batches(NamedTuple):
 # %% ../../nbs/training/run.ipynb #rn-learner
 class Learner:
     "The five methods through which a run uses networks of one kind."
-    in_place = False # do steps change the networks themselves?
+    in_place = False # whether steps change the networks themselves
 
     def take(self, rows):
         "The data of some rows."
@@ -77,7 +77,7 @@ class Learner:
         raise NotImplementedError
 
     def reset(self, networks, lost): # lost: boolean (N,)
-        "The networks, where those marked as lost are set to finite numbers."
+        "The networks, with finite numbers in the lost networks."
         raise NotImplementedError
 
     def shown(self, data, batch, reply): # ((N, …), …)
@@ -210,7 +210,7 @@ def a_round(problem, t, steps, look, block): # NetworkBlock, [Moment, …]
 class Record:
     "The results of a run, step by step."
     every = 1 # steps in a round
-    looks = False # does a round end with a look?
+    looks = False # whether a round ends with a look
 
     def __init__(self, first=0):
         self.first = first # number of steps in earlier runs
@@ -238,7 +238,7 @@ class Record:
         self.add(diverged, *arrays)
 
     def join_round(self, moments): # for each block [Moment, …]
-        "Record the steps of a round; the first one is known from the look before it."
+        "Record the steps of a round; the first step is known from the look before it."
         for each in list(zip(*moments))[int(self.looks):]:
             self.join(each)
 
@@ -328,8 +328,8 @@ def stable_rate(loss, steepness, weight_decay=0., factor=1.): # η
 
 def at_a_rate(attempt, # rate -> Run, from the same start each time
               rate, # the first rate
-              given, # was it given by the user?
-              holds: Callable = lambda run: True, # is the run acceptable?
+              given, # whether it was given by the user
+              holds: Callable = lambda run: True, # whether the run is acceptable
              ): # rate, Run
     "The run at a given rate, or after the fewest halvings at which it is acceptable."
     for _ in range(RATE_HALVINGS - 1):

@@ -221,7 +221,7 @@ class Network(Part):
         return replace(self, blocks=[made[block] for block in self.blocks])
 
     def kept(self, x, records,
-             scores=False): # x is the input of the first block; are scores kept?
+             scores=False): # x is the input of the first block
         "The records of b networks for a `Chain`."
         b, s = x.mean.shape
         entropy = np.full((b, len(self.blocks), self.most_heads, s), np.nan)
@@ -758,7 +758,7 @@ class Plan(NamedTuple):
     n: float # width
     cov: np.ndarray # covariance of the readout over the tokens, (s, s)
     labels: np.ndarray | None # texts between which tangent kernels are computed
-    count_readout: bool = True # does the readout count in tangent kernels?
+    count_readout: bool = True # whether the readout counts in tangent kernels
 
 def readout_of(readout, labels): # (texts, s)
     "Readout of each text: its last token, or the mean of its tokens."
