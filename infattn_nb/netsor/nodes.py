@@ -75,7 +75,7 @@ class Vector:
     length: Fraction # coordinates, as a fraction of the width
     k: int # rows
     scores = () # the scores it reads
-    reads_all = False # does a coordinate depend on all coordinates of its arguments?
+    reads_all = False # whether a coordinate depends on all coordinates of arguments
 
     @property
     def shape(self) -> tuple:
@@ -132,7 +132,7 @@ class Vector:
 
     def __truediv__(self, c: float) -> "Vector":
         if factor(c) == 0:
-            checks.reject("divisor", "not be zero", c, "take another")
+            checks.reject("divisor", "not be zero", c, "pass another number")
         return self.program.linear((1/c, self))
 
     def __neg__(self) -> "Vector":
@@ -154,7 +154,7 @@ def picked(k, # number of rows
            i, # an index as in numpy
            what, # name of the rows, for the message
           ): # integer array
-    "The rows picked by an index, at least one."
+    "The rows picked by an index, at least one row."
     try:
         rows = np.atleast_1d(np.arange(k)[i])
     except IndexError as e:
@@ -163,16 +163,16 @@ def picked(k, # number of rows
         checks.reject(what, f"be indexed like an array of length {k}", str(e),
                       "pass a number, a slice or a list of numbers")
     if rows.ndim > 1 or not len(rows):
-        checks.reject(what, "be selected by one index, at least one row", f"{i!r:.40}",
+        checks.reject(what, "be selected by one index, one row or more", f"{i!r:.40}",
                       "pass a number, a slice or a list of numbers")
     return rows
 
 def _is_zero(x):
-    "Is x the number 0?"
+    "Test whether x is the number 0."
     return isinstance(x, (int, float)) and x == 0
 
 def _summand(x):
-    "A vector; numbers are rejected."
+    "Return a vector, and reject numbers."
     if isinstance(x, (int, float, np.number, np.ndarray)):
         checks.reject("summands", "be vectors of a program", f"{x!r:.40}",
                       "add a constant inside a function, program.nonlin(lambda x: "
@@ -224,7 +224,7 @@ class Parameter(Initial):
     With length 0 each row is one number, e.g. the bias of a logit."""
     name: str
     var: float
-    decays: bool # does weight decay act on it by default?
+    decays: bool # whether weight decay acts on it by default
 
     @property
     def cov(self) -> np.ndarray:
@@ -293,7 +293,7 @@ class Logits(Vector):
     r"""Scores as outputs, $c\tanh(s(p + \beta)/c)$, with a row for each score.
 
     The rows follow the block of scores row by row."""
-    scores: tuple = () # a block, or entries of one
+    scores: tuple = () # a block, or entries of a block
     scale: float = 1. # s
     cap: float | None = None # c, or None: no cap
 
@@ -318,7 +318,7 @@ def rows_of(X, index):
     return X.program.kept_view(X, index)
 
 def bases(h):
-    "The nodes that a vector or score is, or is a view of."
+    "The nodes behind a vector or score: itself, unless it is a view."
     if isinstance(h, (Rows, Concat, Entries)):
         return tuple(b for x in h.args for b in bases(x))
     return (h,)
@@ -346,7 +346,7 @@ class Score:
 
     @property
     def is_random(self) -> bool:
-        r"Is it divided by $\sqrt m$, and therefore random in the limit?"
+        r"Whether it is divided by $\sqrt m$, and therefore random in the limit."
         return self.scaling == "sqrt"
 
     def __len__(self) -> int:
@@ -397,7 +397,7 @@ def pair_of(p):
     return p.args
 
 def factors_of(g):
-    "Matrix and argument of a product, or of rows of one."
+    "Matrix and argument of a product, or of rows of a product."
     if isinstance(g, Rows):
         W, X = factors_of(g.args[0])
         return W, rows_of(X, g.index)
@@ -488,15 +488,15 @@ def fraction(rows):
                       "pass e.g. 1/2 or Fraction(1, 3)")
     return r
 
-def check_nonlinearity(fn, # what should act on each coordinate
+def check_nonlinearity(fn, # function that acts on each coordinate
                        args, # its vectors
                        scores, # its scores
                       ):
     "Reject invalid functions, by evaluating them at a few numbers."
     if not args:
-        checks.reject("args", "hold a vector among its arguments", "none", "pass h1, …")
+        checks.reject("args", "contain at least one vector", "none", "pass h1, …")
     if fn == step:
-        checks.reject("step", "not be used in a program", "it",
+        checks.reject("step", "not be used in a program", "`step`",
                       "it has a jump, which the theorem excludes; use e.g. erf")
     got = len(args) + len(scores)
     if isinstance(fn, Nonlinearity) and got != fn.arity:
@@ -523,7 +523,7 @@ def names(nodes, # vectors and scores in the order of writing
         found[h] = f"{_LETTER[kind]}{count[kind]}"
     return found
 
-def called_by(node, # a vector or score, or a view of some
+def called_by(node, # a vector or score, or a view
               name, # function: node -> its name
              ): # e.g. "g3", "g3[1]", "p1[0, 2]", "(g1, g2)"
     "The printed name of a vector or score."
@@ -560,7 +560,7 @@ def describe(node, # a vector or score
     return f"{name(node)}{_size_text(node)} {_origin(node, said)}"
 
 def _size_text(node):
-    "(k) for a stack, (a×b) for a block of scores, nothing for a single one."
+    "(k) for a stack, (a×b) for a block of scores, nothing for one vector or score."
     if isinstance(node, Score):
         a, b = node.shape
         return f" ({a}×{b})" if a*b > 1 else ""
@@ -630,7 +630,7 @@ def called(fn):
     return getattr(fn, "__name__", "φ")
 
 # %% ../../nbs/netsor/nodes.ipynb #2ce5630d
-def forward(node, # no Input, no product
+def forward(node, # neither an input nor a product
             vectors, # arrays (..., k, m), one for each argument
             scores, # arrays (..., k, r), one for each block of scores
            ): # array (..., k, m), of a Score (..., a, b)
@@ -697,7 +697,7 @@ def attention_weights(node, # Attend
     return A
 
 def alike(mask): # (a, b) -> pairs (rows, the columns to which they attend)
-    "Rows of a mask that are equal."
+    "Groups of equal rows of a mask."
     kinds, which = np.unique(mask, axis=0, return_inverse=True)
     return [(np.flatnonzero(which.ravel() == i), np.flatnonzero(seen))
             for i, seen in enumerate(kinds)]
@@ -746,7 +746,7 @@ def pulled_weights(weights, # function of rows of scores
                    a, # the weights of these rows, (..., r)
                    da, # their cotangents, (..., r)
                   ): # the cotangents of the scores, (..., r)
-    "Backward through weights, in closed form for softmax, otherwise by columns."
+    "Cotangents of scores, in closed form for softmax, otherwise by columns."
     back = getattr(weights, "backward", None)
     if back is not None:
         return back(a, da)
@@ -775,20 +775,20 @@ def finite(y, node, role, shape):
         checks.reject(at(), f"keep the shape of its vectors, {shape}", y.shape,
                       "let it act on each coordinate in the same way")
     if not np.isfinite(y.sum()):
-        checks.reject(at(), "be finite wherever its arguments reach", "NaN or infinity",
-                      "return finite numbers")
+        checks.reject(at(), "be finite for all values of its arguments",
+                      "NaN or infinity", "return finite numbers")
     return y
 
 # %% ../../nbs/netsor/nodes.ipynb #6de914a3
 def bounds(nodes, # all vectors and scores in the order of writing
           ): # {vector or score: its bound in [0, ∞]; None = unknown}
-    r"$\sup|h_\alpha|$ of each, if it follows from the program (Assumption 1)."
+    r"$\sup|h_\alpha|$ of each vector, if it follows from the program (Assumption 1)."
     known: dict[Vector | Score, float | None] = {}
     for h in nodes:
         known[h] = _bound(h, known)
     return known
 
-def bound_of(x, # a vector, or a view of some
+def bound_of(x, # a vector, or a view
              known, # {vector: its bound}
             ): # the largest, None = unknown
     "The bound of a vector or of the rows of a view."
@@ -890,7 +890,7 @@ def _neither_query_nor_key(program):
                     astray.setdefault(g.W, rows_of(g, rows[~scored[g][rows]]))
     return astray
 
-def rows_by_base(x, # a vector, or a view of some
+def rows_by_base(x, # a vector, or a view
                  rows=None, # some of its rows; None = all
                 ): # list of (node, its rows)
     "The nodes behind the rows of a view."
@@ -941,7 +941,7 @@ def _remarks_on_score(p, name, sup, random):
             yield AssumptionWarning(text, p, "bounded")
     if not random.isdisjoint(made_of(p)):
         text = (f"{at}: after earlier scores; the theorem as printed covers "
-                "one layer of them, the limit here is taken path by path")
+                "one layer of scores, and the limit is taken path by path")
         yield AssumptionWarning(text, p, "depth")
 
 def depending(nodes, # vectors and scores in the order of writing
@@ -1035,7 +1035,7 @@ _COLOR = {Input: "0.85", Parameter: "0.85", MatMul: "white", Output: "0.85",
           Attend: "#cfe3ef", Normalize: "white", Rotate: "white", Score: "#f6c28b"}
 
 def draw_program(program, # Program
-                 ax=None, # matplotlib axes; None = the current ones
+                 ax=None, # matplotlib axes; None = the current axes
                 ): # the axes
     "Draw a program, with arrows from the arguments of each vector."
     ax = current_axes(ax)
@@ -1054,7 +1054,7 @@ def draw_program(program, # Program
     return ax
 
 def _arrow(ax, start, end, gap=.13):
-    "From the right edge of one box to the left edge of another."
+    "Draw an arrow from the right edge of one box to the left edge of another."
     style = {"arrowstyle": "->", "color": "0.6", "lw": .7}
     tail = (start[0] + gap, start[1])
     head = (end[0] - gap, end[1])
