@@ -357,7 +357,7 @@ class LimitErrorResult:
         x = self.numbers
         rows = {"excess kurtosis":
                     (f"{x['kurtosis']:.2g}", f"{x['limit kurtosis']:.2g}"),
-                "share of it that the random kernel makes": (f"{x['share']:.0%}", ""),
+                "share of it due to the random kernel": (f"{x['share']:.0%}", ""),
                 "beyond 6 sd, times the Gaussian's":
                     (f"{x['beyond 6 sd']:.3g}", f"{x['limit beyond 6 sd']:.3g}"),
                 "divergence from the limit": (f"{x['divergence']:.1e}", ""),
