@@ -165,7 +165,7 @@ def gaussian_limits(layer: Attention, i: int = -1) -> dict:
         {regime: scipy's normal law of output i}
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
-    limits = {"infinite heads": layer.law().marginal(i), # E[v] is that of every H
+    limits = {"infinite heads": layer.law().marginal(i), # the same E[v] for every H
               "1/n": layer.linear_scaling().marginal(i)}
     if layer.var_q == layer.var_k:
         limits["1/n, tied"] = tied_law(layer).marginal(i)
@@ -357,7 +357,7 @@ class LimitErrorResult:
         x = self.numbers
         rows = {"excess kurtosis":
                     (f"{x['kurtosis']:.2g}", f"{x['limit kurtosis']:.2g}"),
-                "share of it that the random kernel makes": (f"{x['share']:.0%}", ""),
+                "share of it due to the random kernel": (f"{x['share']:.0%}", ""),
                 "beyond 6 sd, times the Gaussian's":
                     (f"{x['beyond 6 sd']:.3g}", f"{x['limit beyond 6 sd']:.3g}"),
                 "divergence from the limit": (f"{x['divergence']:.1e}", ""),
@@ -414,10 +414,10 @@ class LimitErrorResult:
         return f"<p>{about}</p>{self.table.to_html()}"
 
 HEAVIEST = .9 # share of the largest kurtosis; the last output above it is judged
-MOST_ENTRIES = 2**25 # draws of the covariances by which it is chosen
+MOST_ENTRIES = 2**25 # of the drawn covariances by which the output is chosen
 
 def heaviest_output(law, rng): # HierarchicalGaussian
-    "The last output of nearly the largest kurtosis; the last of all if there are many."
+    "The last output whose kurtosis is nearly the largest; the last if s is large."
     size = min(4096, MOST_ENTRIES//law.dim**2)
     if size < 64:
         return law.dim - 1

@@ -193,7 +193,7 @@ class AttentionDescent(DescentEstimator):
         X = self._ready(X)
         if self.heads == np.inf:
             checks.reject("heads", "be finite for scores", "np.inf",
-                          "attention(X) gives their mean weights")
+                          "attention(X) returns the mean weights")
         return self._of_layer("scores", X, when, -1)
 
     @property

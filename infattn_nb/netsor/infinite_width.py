@@ -227,7 +227,7 @@ class Limit:
 
     def rvs(self, outputs: Vectors, size: Size = 1, rng: Rng = None, *,
             coords: int | None = None, scores: Scores | None = None) -> Any:
-        """Samples, each with its own scores; coordinates are independent given them.
+        """Samples, each with its own scores; given these, coordinates are independent.
 
         Parameters
         ----------
@@ -283,7 +283,7 @@ class Limit:
                               "a nonlinear function of Gaussian vectors", "use `rvs`")
             first, = self.drawn.answers(lambda batch: means_of(batch, [X]))[:1]
             if np.any(first):
-                checks.reject(name, "have mean zero", "another", "use `rvs`")
+                checks.reject(name, "have mean zero", "another mean", "use `rvs`")
         X = self.drawn.view(outputs)
         S = self.drawn.answers(lambda batch: batch.joint_covariance([X]))
         if len(S) == 1 and len(S[0]) == 1:

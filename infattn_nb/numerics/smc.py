@@ -121,7 +121,7 @@ def borrowed_metric(u, # gradients (dim, M)
 
 # %% ../../nbs/numerics/smc.ipynb #17303561
 ACCEPTANCE_RATE = .8 # intended acceptance probability of the moves
-STEP_JITTER = .6, 1.2 # a particle's step, in units of the common one
+STEP_JITTER = .6, 1.2 # a particle's step, in units of the common step
 
 def inner_slope(target): # latents (dim, M) -> (dim, M)
     "The target's `rough_slope`, or its gradient if there is none."
