@@ -43,12 +43,12 @@ def own_axes(ax=None, size=(5., 3.)) -> Any:
         return plt.subplots(figsize=size)[1]
 
 def current_axes(ax=None) -> Any:
-    """The caller's axes, or the current ones.
+    """The caller's axes, or the current axes.
 
     Parameters
     ----------
     ax
-        matplotlib Axes; None = the current ones
+        matplotlib Axes; None = the current axes
     """
     from matplotlib import pyplot as plt # late: it takes time
     return plt.gca() if ax is None else own_axes(ax)
@@ -56,7 +56,7 @@ def current_axes(ax=None) -> Any:
 def styled(*settings): # of matplotlib
     "A context with these settings."
     import matplotlib.style
-    if "IPython" in sys.modules: # choose it first: the context would undo that
+    if "IPython" in sys.modules: # choose the backend first: the context would undo this
         from matplotlib import pyplot as plt
         plt.draw_if_interactive()
     return matplotlib.style.context(settings)
@@ -67,7 +67,7 @@ def ink() -> str:
     return rcParams["text.color"]
 
 # %% ../nbs/plotting.ipynb #pc-lines
-MOST_LINES = 60 # thin ones
+MOST_LINES = 60 # thin lines
 
 def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> Any:
     """Draw networks as thin lines and their mean as a bold line; return its colour.
@@ -81,7 +81,7 @@ def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> An
     x
         x of the points; None = 1, 2, …
     colour
-        colour of matplotlib; None = the next one
+        colour of matplotlib; None = the next colour
     label
         label of the bold line
     mean
@@ -98,7 +98,7 @@ def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> An
     return line.get_color()
 
 def _thin(ax, x, y, colour, strength):
-    "Draw all thin lines as one artist, which is faster than sixty."
+    "Draw all thin lines as one artist, which is faster than sixty artists."
     if len(x) < 2:
         ax.plot(np.full(len(y), x), y, ".", color=colour, alpha=strength, zorder=2)
         return
@@ -141,9 +141,9 @@ def words_of(labels, seq_len) -> list[str]:
     Parameters
     ----------
     labels
-        a label per token; None = their numbers
+        a label per token; None = the numbers of the tokens
     seq_len
-        labels
+        s, the number of labels
 
     Returns
     -------
@@ -163,7 +163,7 @@ def words_of(labels, seq_len) -> list[str]:
     return [word if len(word) <= 12 else f"{word[:11]}…" for word in words]
 
 def pattern(ax, A, tokens=None, *, rows=None, colours="Blues", largest=None) -> Any:
-    """Attention weights as squares, darker for larger ones.
+    """Draw attention weights as squares, darker for larger weights.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def pattern(ax, A, tokens=None, *, rows=None, colours="Blues", largest=None) -> 
     rows
         a label per row; None = the labels of the columns
     colours
-        a map of matplotlib
+        a colour map of matplotlib
     largest
         the weight with the darkest colour; None = the largest weight
 
@@ -201,7 +201,7 @@ def pattern(ax, A, tokens=None, *, rows=None, colours="Blues", largest=None) -> 
 
 # %% ../nbs/plotting.ipynb #pc-points
 def points(ax, y, mean, off, label) -> Any:
-    """Predictions against targets, with their intervals.
+    """Draw predictions against targets, with intervals.
 
     Parameters
     ----------

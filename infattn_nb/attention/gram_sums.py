@@ -60,7 +60,7 @@ def random_signs(seq_len, number, size, rng):
     return signs, there
 
 def patterns(signs, where, i=0, tokens=()):
-    "Each set of tokens, and the coordinates where just these are positive."
+    "Each set of tokens, and the coordinates where exactly these are positive."
     if i == len(signs):
         yield tokens, where
         return
@@ -82,7 +82,7 @@ def add_pattern(K, tokens, counts, rng):
 LEAST_RUN = 12 # numbers; adding up longer runs costs more than starting a run
 
 def sums_of_runs(z, counts):
-    "a ≤ b and the sums of |z_a z_b| over runs of the given lengths."
+    "Each pair a ≤ b, and the sums of |z_a z_b| over runs of the given lengths."
     z = np.abs(z)
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
@@ -95,7 +95,7 @@ def sums_of_runs(z, counts):
             yield a, b, runs @ z[b]
 
 def sums_of_long_runs(z, counts):
-    "Like `sums_of_runs`, by a reduction, which does not allow empty runs."
+    "The same sums by a reduction, which does not allow empty runs."
     starts = np.cumsum(counts) - counts
     products = np.empty(z.shape[1])
     for a in range(len(z)):
@@ -112,7 +112,7 @@ def signs_save(activation, seq_len, number):
 
 # %% ../../nbs/attention/gram_sums.ipynb #nestedcode
 def nested_sums(activation, seq_len, numbers, size, rng):
-    "Running sums over the first n coordinates, n growing: (len(numbers), s, s, size)."
+    "Sums over the first n coordinates, n in `numbers`: (len(numbers), s, s, size)."
     added = np.diff([0, *numbers])
     parts = [unit_sums(activation, seq_len, int(more), size, stream)
              for more, stream in zip(added, rng.spawn(len(added)))]

@@ -41,7 +41,7 @@ class Observed:
         return self.left.shape[1]*self.right.shape[1], self.heads
 
     def covariance(self, latents):
-        "A (s, s, HM), keys second; beside each other A K (M, s, sH) and S (M, s, s)."
+        "A (s, s, HM), keys second; A K of all heads side by side (M, s, sH); S."
         s, q = self.left.shape
         Z = latents.reshape(q, -1)
         rows = (self.left @ Z).reshape(s, self.right.shape[1], -1)
@@ -50,12 +50,12 @@ class Observed:
         return A, AK, self.scale*(AK @ self._beside(A).mT)
 
     def _beside(self, A): # (s, s, HM)
-        "Keys and heads beside each other, particles first: (M, s, sH)."
+        "Keys and heads side by side, particles first: (M, s, sH)."
         s = len(A)
         return np.ascontiguousarray(A.reshape(s, s*self.heads, -1).transpose(2, 0, 1))
 
     def spectrum(self, latents):
-        "Eigenvalues of S (M, s), and the squares of y along the eigenvectors."
+        "Eigenvalues of S (M, s), and squared components of y along the eigenvectors."
         λ, Q = np.linalg.eigh(self.covariance(latents)[2])
         return np.maximum(λ, 1e-15*λ[:, -1:]), (Q.mT @ self.y)**2
 
@@ -69,7 +69,7 @@ class Observed:
         log_det = 2*np.log(np.diagonal(L, axis1=1, axis2=2)).sum(1)
         loglik = -((z*z).sum(1) + log_det + s*np.log(2*np.pi))/2
         b = (z[:, None] @ inverse)[:, 0]
-        dS = b[:, :, None]*b[:, None] - inverse.mT @ inverse # twice it
+        dS = b[:, :, None]*b[:, None] - inverse.mT @ inverse # twice ∂ℓ/∂S
         dA = np.ascontiguousarray((self.scale*dS @ AK).transpose(1, 2, 0))
         dA = dA.reshape(A.shape)
         dG = through_softmax(A, dA, 1)
@@ -92,10 +92,10 @@ def observed(layer, # Attention with scores that particles can move
                     layer.heads, layer.head_variance)
 
 # %% ../../nbs/attention/joint.ipynb #pathcode
-KEPT_WEIGHTS = .9 # fraction of the weights kept at each step of the path
-LEAPFROG_STEPS = 5 # of leapfrog in the one move after it
+KEPT_WEIGHTS = .9 # effective fraction of the particles after each reduction of ν
+LEAPFROG_STEPS = 5 # in the one move at each noise level
 PARTICLES = 256 # in each run
-MOST_LEVELS = 192 # most levels of noise; about 75 are used at 12 standard deviations
+MOST_LEVELS = 192 # of noise; about 75 are used at 12 standard deviations
 
 def at_noise(spectrum, ν): # (M,)
     "log N(y; 0, S + νI)."
@@ -103,10 +103,10 @@ def at_noise(spectrum, ν): # (M,)
     return -(squares/(λ + ν) + np.log(2*np.pi*(λ + ν))).sum(1)/2
 
 def next_noise(spectrum, # eigenvalues, squares of y
-               ν, # now
-               least, # below which it is zero
+               ν, # the current noise
+               least, # the next noise is zero if it would be below twice this value
               ): # the next ν
-    "The least noise whose weights keep their fraction, by bisection in its logarithm."
+    "The smallest noise with effective fraction `KEPT_WEIGHTS`, by bisection of log ν."
     now = at_noise(spectrum, ν)
     def fraction_at(ν): return effective_fraction(at_noise(spectrum, ν) - now)
     if fraction_at(0.) >= KEPT_WEIGHTS:
@@ -116,13 +116,13 @@ def next_noise(spectrum, # eigenvalues, squares of y
     for _ in range(40):
         mid = (lo + hi)/2
         lo, hi = (lo, mid) if fraction_at(np.exp(mid)) > KEPT_WEIGHTS else (mid, hi)
-    lower = min(np.exp(hi), .97*ν) # it always falls
+    lower = min(np.exp(hi), .97*ν) # ν always falls
     return lower if lower > 2*least else 0.
 
 def approach(target, # Observed
              seed, # SeedSequence
-             path=None, # noises to follow, from the largest to zero; None: find them
-            ): # log of an estimate of the density (NaN: too far), the noises
+             path=None, # noise levels, from the largest to zero; None: choose them
+            ): # log of an estimate of the density (NaN: too far), the noise levels
     "One run of particles, from the prior to an observation of y without noise."
     rng = default_rng(seed)
     latents = rng.standard_normal((int(np.prod(target.kind())), PARTICLES))
@@ -131,7 +131,7 @@ def approach(target, # Observed
     ν = 10*(target.y @ target.y) + size
     noises = [ν]
     step = .5
-    with np.errstate(all="ignore"): # all weights vanish
+    with np.errstate(all="ignore"): # all weights may vanish
         log_w = at_noise(target.spectrum(latents), ν)
         log_f = logsumexp(log_w) - np.log(PARTICLES)
         while ν:
@@ -169,18 +169,18 @@ def reachable(layer): # Attention at infinite width
     return moving and 0 < latents <= MOST_LATENTS
 
 def farthest_log_density(target): # Observed
-    "About the largest log density of y in the tails, for any scores: S_ii is bounded."
+    "Approximate bound on the log density of y in the tails; S_ii is bounded."
     largest = target.scale*target.heads*target.K.trace()
     with np.errstate(over="ignore"):
         return -(target.y @ target.y)/(2*len(target.y)*largest)
 
-def widening(n): # islands
-    "Factor of an error that makes four errors as rarely exceeded as for a Gaussian."
+def widening(n): # number of runs
+    "Factor for the error, so that four errors are exceeded as rarely as by a Gaussian."
     return t.isf(norm.sf(4), n - 1)/4
 
 def far_density(layer, # Attention with scores that particles can move
                 y, # (s,)
-                seeds, # SeedSequences, one for each run at most
+                seeds, # SeedSequences, one for each run; some may remain unused
                ): # log density, its standard error
     "The density of a vector at infinite width, in the tails that draws miss."
     target = observed(layer, y)

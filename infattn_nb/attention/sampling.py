@@ -85,7 +85,7 @@ def _wishart_factors(q, m, shape, streams):
 
 # %% ../../nbs/attention/sampling.ipynb #18954ac3
 def covariance(layer, tokens, n, rows, size, g):
-    "S of all rows, or of the one in `rows`: (size, r, r)."
+    "S of all rows, or of the row in `rows`: (size, r, r)."
     streams = Streams.of(g)
     m = layer.width_of_heads(n)
     if rows == slice(None) and is_long(tokens.seq_len):
@@ -117,7 +117,7 @@ def _covariance_of_long(layer, R, m, streams):
     return layer.head_variance*S
 
 def _few_heads(layer, axes, scores, most):
-    """The first head, and sample axes with heads in front.
+    """Groups of heads: the first head, and the sample axes with the heads in front.
 
     At most `most` scores are drawn at a time."""
     _reject_endless(layer.heads, prod(axes))

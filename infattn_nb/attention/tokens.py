@@ -52,10 +52,10 @@ class TokenLaw(ABC):
 
     @abstractmethod
     def explicit(self, n: int, b: int, rng: Any) -> np.ndarray:
-        "b draws of the tokens X (b, s, n) with all their matrices, for the reference."
+        "b draws of the tokens X (b, s, n) with all matrices, to test the sampler."
 
     def tv_error(self, width: float) -> float:
-        """Bound on the total variation when the tokens are replaced by Gaussian ones.
+        """Bound on the total variation when the tokens are replaced by Gaussian tokens.
 
         Parameters
         ----------
@@ -119,14 +119,14 @@ class Tokens(TokenLaw):
     seq_len
         s
     activation
-        φ: a Nonlinearity or a function, or the name of a ready-made one
+        φ: a Nonlinearity or a function, or the name of a ready-made function
     cov
         covariance of (h¹…h^s) in each coordinate, (s, s); None = the identity
     """
     seq_len: int
     activation: Any
     cov: ArrayLike | None = None
-    random = False # is the Gram matrix random even at infinite width?
+    random = False # whether the Gram matrix is random even at infinite width
 
     def __post_init__(self):
         put = partial(object.__setattr__, self)
@@ -170,7 +170,7 @@ class Tokens(TokenLaw):
         Parameters
         ----------
         return_error
-            also return the error of its quadrature (0 for closed forms)?
+            True: also return the error of the quadrature (0 for closed forms)
 
         Returns
         -------
@@ -188,7 +188,7 @@ class Tokens(TokenLaw):
         n
             n in [1, ∞]
         size
-            number of draws, or axes of them
+            number of draws, or a tuple of sample axes
         rng
             Generator, or a stand-in for it
 
@@ -270,11 +270,11 @@ class Tokens(TokenLaw):
             return replace(self, activation=identity), tv
         if 1e10 < n < np.inf and tv:
             checks.reject("width", "be at most 1e10 for tokens with a nonlinearity",
-                          f"{n:g}", "a draw takes as many random numbers: use np.inf")
+                          f"{n:g}", "time is linear in the width: use np.inf")
         return self, 0.
 
     def explicit(self, n: int, b: int, rng: Any) -> np.ndarray:
-        """The tokens themselves, with all coordinates, for the reference.
+        """The tokens themselves, with all coordinates, to test the sampler.
 
         Parameters
         ----------
@@ -297,9 +297,10 @@ class Tokens(TokenLaw):
 class CommonTokens(Tokens):
     r"""The paper's tokens $x^i=\phi(W^ih^0)$ of one common vector $h^0$ (appendix A.1).
 
-    All tokens of a draw share the length of h⁰. It is random at finite width, and 1 in
-    the limit, which is the limit of independent tokens. Unless φ is the identity, a
-    draw at finite width takes time linear in n, as for `Tokens`.
+    All tokens of a draw share the length of h⁰, divided by √n. It is random at finite
+    width and 1 in the limit, where the kernel is the same as for independent tokens.
+    Unless φ is the identity, a draw at finite width takes time linear in n, as for
+    `Tokens`.
 
     Parameters
     ----------
@@ -320,7 +321,7 @@ class CommonTokens(Tokens):
         return np.full(self.seq_len, -C**2*u - n/2*np.log(u))
 
     def explicit(self, n: int, b: int, rng: Any) -> np.ndarray:
-        """The tokens with all matrices of appendix A.1, for the reference.
+        """The tokens with all matrices of appendix A.1, to test the sampler.
 
         Parameters
         ----------

@@ -50,7 +50,7 @@ def value_and_error(f, # law -> number or array
     return value, np.where(np.isinf(value), 0., error)[()]
 
 def _parts(law):
-    "Laws like this one, each made from a part of its draws or replicates."
+    "Laws made from parts of the draws, or from the replicates, of this law."
     if law.replicates:
         return law.replicates
     if law.weights is not None or law.variances.size < 32:
@@ -158,7 +158,7 @@ def _points(variances, weights):
     "Points and weights of a mixture, checked."
     v = checks.real(variances, "variances", (None,), "[0, ∞)", "pass draws of v")
     if not v.size:
-        checks.reject("variances", "contain at least one", "none", "pass draws of v")
+        checks.reject("variances", "contain a number", "none", "pass draws of v")
     few = v[(v > 0) & (v < TINIEST)]
     if few.size:
         checks.reject("variances", "be zero or above 2.3e-308", f"{few[0]:g}",
@@ -255,12 +255,12 @@ class ScaleMixture(rv_continuous):
         Parameters
         ----------
         nearby
-            laws of inputs that differ by their own errors
+            laws whose inputs differ by their own errors
 
         Returns
         -------
         ScaleMixture
-            this law if there are no others
+            this law itself if `nearby` is empty
         """
         if not nearby:
             return self
@@ -311,7 +311,7 @@ class ScaleMixture(rv_continuous):
 
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
              **options: Any) -> Any:
-        """Reduce the samples that `rvs` would return on the fly, without keeping them.
+        """Reduce the samples of `rvs` block by block, without keeping them.
 
         Parameters
         ----------
@@ -474,7 +474,7 @@ def _average(law, f, y, w):
     out = np.zeros(y.shape)
     most = max(1, 2**17//max(law.v.size, 1))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        for k, b in pieces(y.size, most): # einsum: the same bytes for any threads
+        for k, b in pieces(y.size, most): # einsum: bytes independent of threads
             out.flat[k:k+b] = np.einsum("yv,v->y", f(y.flat[k:k+b]), w)
     return out
 
@@ -563,7 +563,7 @@ def mixture_of_rules(rules, # from head_rules
     return mixture(*fine, replicates=replicates, coarse=coarse, **options)
 
 def _weighted(nodes):
-    "Weighted points, cleaned."
+    "The weighted points, checked."
     remedy = "pass weighted points (u, w) of one head's variance"
     clean = []
     nodes = list(nodes) if np.iterable(nodes) else [nodes]
@@ -576,7 +576,7 @@ def _weighted(nodes):
         w = checks.real(w, "nodes", u.shape, "[0, ∞)", remedy)
         clean.append((u, w))
     if not clean or not all(0 < w.sum() < np.inf for _, w in clean):
-        checks.reject("nodes", "be pairs (u, w), weights not all 0", "none", remedy)
+        checks.reject("nodes", "be pairs (u, w), the sum of w positive", "none", remedy)
     return clean
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #mixture-cell
@@ -732,22 +732,22 @@ class Mixture:
             return logsumexp(ℓ, axis=0, b=w)
 
     def ppf(self, q: ArrayLike) -> np.ndarray:
-        """The point below which a share q of the law lies, to rounding.
+        """The point below which the probability is q, up to rounding.
 
         Parameters
         ----------
         q
-            share in [0, 1]: a number, or an array with one for each value
+            probability in [0, 1]: a number, or an array with one for each value
         """
         return self._quantile(self._for_values(q, "q", "[0, 1]"), 1)
 
     def isf(self, q: ArrayLike) -> np.ndarray:
-        """The point above which a share q of the law lies, to rounding.
+        """The point above which the probability is q, up to rounding.
 
         Parameters
         ----------
         q
-            share in [0, 1]: a number, or an array with one for each value
+            probability in [0, 1]: a number, or an array with one for each value
         """
         return self._quantile(self._for_values(q, "q", "[0, 1]"), -1)
 
@@ -778,12 +778,12 @@ class Mixture:
         return np.where(ends, end, np.where(root.success, root.x, last))
 
     def interval(self, confidence: float = .95) -> tuple[np.ndarray, np.ndarray]:
-        """The central interval that contains a share of the law.
+        """The central interval of a given probability.
 
         Parameters
         ----------
         confidence
-            level of confidence in (0, 1)
+            probability of the interval, in (0, 1)
 
         Returns
         -------

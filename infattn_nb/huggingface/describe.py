@@ -41,7 +41,7 @@ class Reading(NamedTuple):
     tables: dict # embeddings: role -> tensor
     first_norm: Norm | None # norm of the embeddings
     unlike: dict = {} # embeddings that are not draws: role -> the reason
-    embedding_scale: float = 1. # factor of words before the first block
+    embedding_scale: float = 1. # factor of the word embeddings
     part: str = "" # name of the part of the module that was read
     given: tuple = () # biases that are not draws and are kept: "b1", "bv", …
 
@@ -101,7 +101,7 @@ def _as_it_acts(r): # Parts
 
 # %% ../../nbs/huggingface/describe.ipynb #de-biases
 def with_biases(found, # Recognised
-               ): # the same
+               ): # Recognised, with these biases
     "Add attention biases that are zero in the family's initialisation, but not here."
     more = {}
     for path, tensor in found.tensors.items():

@@ -15,7 +15,7 @@ from ..transformer.block import altered
 
 # %% ../../nbs/huggingface/factors.ipynb #fc-factors
 def branch_factor(block, own):
-    "Factor of the branches, relative to the family's; zero must stay zero."
+    "Factor of the branches, relative to the family's factor; zero must stay zero."
     if block.branch_scale == own.branch_scale:
         return 1.
     if not own.branch_scale:
@@ -25,7 +25,7 @@ def branch_factor(block, own):
     return block.branch_scale/own.branch_scale
 
 def score_factor(block, own):
-    "Factor of the scores, relative to the family's."
+    "Factor of the scores, relative to the family's factor."
     a = block.attention
     return 1. if a is None else abs(a.score_scale/own.attention.score_scale)
 

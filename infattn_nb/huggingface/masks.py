@@ -12,7 +12,7 @@ from ..numerics import checks
 
 # %% ../../nbs/huggingface/masks.ipynb #co-window
 def windowed(tokens, # length of the text
-             window, # number of tokens it attends to; None = all up to itself
+             window, # number of tokens, the last of them the token itself; None = all
             ): # "causal" or boolean (s, s), True = may attend
     "The mask of a causal window."
     if window is None or window >= tokens:
@@ -38,7 +38,7 @@ def of_torch(attn_mask, s):
     x = np.asarray(x)
     if x.shape != (s, s):
         checks.reject("attn_mask", f"have shape ({s}, {s})", x.shape,
-                      "one row per query, the same for all heads")
+                      "pass one row per query, the same for all heads")
     if x.dtype == bool:
         return ~x, None
     if x.dtype.kind != "f":
@@ -47,7 +47,7 @@ def of_torch(attn_mask, s):
                       "token may not attend", TypeError)
     if np.isnan(x).any() or (x == np.inf).any():
         checks.reject("attn_mask", "be boolean, or contain numbers or -∞", "NaN or ∞",
-                      "True or -∞ = may not attend")
+                      "pass True or -∞ where a token may not attend")
     allowed = x > -1e30
     bias = np.where(allowed, x, 0.).astype(float)
     return None if allowed.all() else allowed, bias if bias.any() else None

@@ -106,7 +106,7 @@ def reach(x, path):
     return x
 
 def _has(block, tensors):
-    "Does a block have these matrices, and no second attention, as decoders have?"
+    "Test whether a block has these matrices and no second attention (as in decoders)."
     layers = [path for path, tensor in tensors.items()
               if tensor.roles[0] in MATRICES and path.endswith(".weight")]
     return all(reach(block, path) is not None for path in layers) \

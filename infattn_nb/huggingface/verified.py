@@ -52,7 +52,7 @@ def in_eval_mode(module):
 
 def watched(call, # runs the module
             blocks, # modules with `register_forward_hook`, possibly repeated
-           ): # Watched; ValueError if one of them did not run
+           ): # Watched; ValueError if a block did not run
     "Run a module once, and record the inputs and outputs of its blocks."
     seen: dict = {}
     def note(l, part, args, options, out):
@@ -127,12 +127,12 @@ def others(block):
         plain = block.parallel and place in ("output", "sandwich")
         if place != block.norm_placement and not plain:
             changed = replace(block, norm_placement=place)
-            yield f"norms stand as in norm_placement={place!r}", changed
+            yield f"its norms are as in norm_placement={place!r}", changed
 
 def check_blocks(blocks, # list of Block, restricted to the tokens of the run
                  seen, # Watched
                  weights, # the matrices of each block, (in, out)
-                 half, # is the module in half precision?
+                 half, # whether the module is in half precision
                  remedy, # advice for the message
                  wanted="run like its description", # the requirement, for the message
                  scores=1., # lower bound of the size of its scores
@@ -154,7 +154,7 @@ def check_blocks(blocks, # list of Block, restricted to the tokens of the run
                  if difference(other, x, y, W, ε) <= tolerance)
         hint = next(agree, None)
         meant = "positions, windows or norms of another kind?" if hint is None else \
-            f"{hint}, then it agrees"
+            f"the description agrees if {hint}"
         share = f"{min(found, 99.):.2g} times" if found > 3 else f"{100*found:.2g} %"
         checks.reject("module", wanted, f"an output of block {l} that "
                       f"differs by {share} of what the block adds",

@@ -91,9 +91,9 @@ def _against(r):
     if r.against is None:
         return ""
     other = r.against
-    return (f"<h2>Against {escape(other.title)}</h2>"
+    return (f"<h2>Comparison with {escape(other.title)}</h2>"
             f'<ul class="verdicts">{_list(other.verdicts)}</ul>'
-            f'{_table(r.comparison, "Both")}')
+            f'{_table(r.comparison, "Numbers of both reports")}')
 
 # %% ../../nbs/initialisation/html.ipynb #ht-page
 def html_of(r): # a Report
@@ -111,7 +111,7 @@ def html_of(r): # a Report
         verdicts=_list(r.shown),
         details=_list(r.details), against=_against(r),
         blocks=_table(r.table, "Numbers of each block"),
-        spreads=_table(r.spreads, "What differs"),
+        spreads=_table(r.spreads, "Spreads over networks"),
         source=source.format(escape(r.source)) if r.source else "",
         **{type(panel).__name__: picture_of(panel) for panel in r.panels})
 

@@ -48,7 +48,7 @@ class Panel:
 
     def by_block(self, ax, each, beside, name, threshold, *, first=1, mean=None,
                  legend=None, **labels):
-        "Draw each network as a thin line, their mean in bold, and a comparison dashed."
+        "Draw each network as a thin line, the mean in bold, and a comparison dashed."
         x = np.arange(first, first + each.shape[1])
         lines(ax, each, x, colour=_colour(0), label=width_said(self.measured.width),
               mean=mean)
@@ -100,7 +100,7 @@ class Entropies(Panel):
     title = "Is attention selective?"
 
     def alt_text(self):
-        return self.led("share of the entropy", self.finite.entropy.mean(0))
+        return self.led("normalised entropy", self.finite.entropy.mean(0))
 
     def draw(self, ax):
         e = self.finite.entropy
@@ -108,7 +108,7 @@ class Entropies(Panel):
             return self.blank(ax, "every row has a single token")
         height = "center" if np.nanmin(e.mean(0)) > .8 else "upper"
         self.by_block(ax, e, self.measured.entropy, "infinitely many heads",
-                      self.limits.min_entropy, ylabel="share of the entropy",
+                      self.limits.min_entropy, ylabel="normalised entropy",
                       ylim=(-.02, 1.04), legend=f"{height} right")
 
 class Matrices(Panel):
@@ -201,7 +201,7 @@ class Focused(Panel):
         if self.measured.pattern is None:
             return "Nothing: there is no attention."
         A, block, head = self.measured.pattern
-        return (f"Squares of attention weights, block {block + 1}, head {head + 1}, "
+        return (f"Attention weights as squares, block {block + 1}, head {head + 1}, "
                 f"{len(A)} tokens; the largest weight in the last row is "
                 f"{np.nanmax(A[-1]):.2g}.")
 

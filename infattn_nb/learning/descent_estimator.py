@@ -35,7 +35,7 @@ Model = TypeVar("Model", bound="DescentEstimator")
 def _has_probabilities(model):
     "Raise AttributeError for a loss without classes."
     if not model._classifies():
-        checks.reject("predict_proba", "follow a loss of classes", model.loss,
+        checks.reject("predict_proba", "follow a loss for classes", model.loss,
                       "pass loss='logistic' or 'softmax'", AttributeError)
     return True
 
@@ -77,8 +77,8 @@ class DescentEstimator(SequenceEstimator):
         ValueError
             If more than half of the networks diverge at the given rate.
         KeyboardInterrupt
-            If the start is interrupted. If training is interrupted, no error is raised,
-            and the model of at most fifty steps before is kept.
+            If `fit` is interrupted. If training has begun, the model of at most fifty
+            steps before is kept.
         """
         model = type(self)(**self.get_params(deep=False))
         X, Y, known = _problem(model, X, y)
@@ -163,7 +163,7 @@ class DescentEstimator(SequenceEstimator):
 
     def score(self, X: ArrayLike, y: ArrayLike,
               sample_weight: ArrayLike | None = None) -> float:
-        """R² of the mean of the networks, or the share of correct classes.
+        """R² of the mean of the networks, or the accuracy for classes.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class DescentEstimator(SequenceEstimator):
                         sample_weight=sample_weight)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes | np.ndarray":
-        """Plot losses, and the scores of the training sequences before and after.
+        """Plot the losses, and the scores of the training sequences at start and end.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class DescentEstimator(SequenceEstimator):
         few = np.linspace(0, len(start) - 1, min(len(start), 2000)).astype(int)
         second.plot(start[few], end[few], ".", ms=2)
         second.axline((0, 0), slope=1, color=ink(), lw=.6)
-        second.set(xlabel="score at the start", ylabel="score in the end")
+        second.set(xlabel="score at the start", ylabel="score at the end")
         return np.array([first, second])
 
     def _predictive(self, X, noise): # Mixture
@@ -225,9 +225,9 @@ class DescentEstimator(SequenceEstimator):
         return Mixture(f, np.full(f.shape, noise), np.full(len(f), 1/len(f)))
 
     def _check_numbers(self):
-        "Raise an error for a loss of classes."
+        "Raise an error for a loss for classes."
         if self._classifies():
-            checks.reject("predictive", "follow a loss of numbers", self.loss,
+            checks.reject("predictive", "follow a loss for numbers", self.loss,
                           "for classes use predict_proba")
 
     def _of_layer(self, method, X, when, layer):
@@ -257,7 +257,7 @@ class DescentEstimator(SequenceEstimator):
         return tags
 
     def _ready(self, X):
-        "Clean sequences that suit the model."
+        "Sequences, checked against the fitted model."
         check_is_fitted(self)
         return suited(self, X, self.n_features_in_)
 
@@ -270,7 +270,7 @@ def check_options(m, *readouts):
         checks.number(getattr(m, name), name, "[0, ∞)")
     checks.number(m.momentum, "momentum", "[0, 1)")
     checks.optional(m.learning_rate, checks.number, "learning_rate", "(0, ∞)",
-                    "pass learning_rate=None for a stable one")
+                    "pass learning_rate=None for a stable rate")
     checks.optional(m.batch_size, checks.count, "batch_size")
     if isinstance(m.readout, str):
         checks.choice(m.readout, "readout", readouts)
@@ -284,7 +284,7 @@ def _problem(model, X, y):
     largest = np.abs(X.tokens).max()
     if 0 < largest < 1e-50:
         checks.reject("X", "be zero or contain a number of at least 1e-50",
-                      f"{largest:.2g}", "rescale it: products of four become 0")
+                      f"{largest:.2g}", "rescale it: products of four numbers become 0")
     P, s, d = X.tokens.shape
     places: tuple[int, ...] = (P,) # each of these places has a target
     if model.readout == "every":

@@ -82,12 +82,12 @@ class Path(Record):
     every = STEPS_BETWEEN_LOOKS
     looks = True
 
-    def __init__(self, tol=0.): # least fall of a loss, over its start; 0: never end
+    def __init__(self, tol=0.): # least decrease of a loss, relative to its start
         super().__init__()
         self.tol = tol
 
     def ends(self):
-        "Has every loss stopped decreasing?"
+        "Test whether every loss has stopped decreasing."
         if not self.tol or len(self.steps) <= 2*self.every:
             return False
         start, before, now = self.steps[0], self.steps[-1 - self.every], self.steps[-1]
@@ -105,8 +105,8 @@ def trained(problem, # Problem
             blocks, # blocks of networks
             seeds, # seeds of their noise
             steps, # largest number of steps
-            tol, # stop when no loss falls by this share of its start; 0: never
-            verbose=False, # show a bar?
+            tol, # stop if no loss falls by this fraction of its start; 0: never
+            verbose=False, # True: show a bar
            ): # Run, with a Path
     "Train round by round, until the losses no longer decrease."
     first = np.cumsum([0, *map(len, blocks)])
@@ -184,7 +184,7 @@ class InfiniteHeads:
         return attend(self.layer, view, [B])
 
     def _at_once(self, *views):
-        "Number of draws whose features fit in the memory."
+        "Number of nodes whose features fit in memory."
         each = max(x.readout.size*x.keys.shape[2]*x.values.shape[2] for x in views)
         return max(1, FEATURE_NUMBERS//each)
 
@@ -324,8 +324,8 @@ def start_of(model, d, D, seed): # Merged or Factored, in the tokens' coordinate
         B, ζ = state.products()
         return merged_from(B, ζ, K)
     if model.head_width != m:
-        checks.reject("head_width", f"be that of the start, {m}, or np.inf",
-                      model.head_width, "pass one of them")
+        checks.reject("head_width", f"be {m}, the head width of `init`, or np.inf",
+                      model.head_width, f"pass {m} or np.inf")
     return state
 
 def _arrays(start):
@@ -346,7 +346,7 @@ def _shaped(arrays, shapes):
     for x, (name, shape) in zip(arrays, shapes):
         if x.shape != (N, *shape):
             checks.reject("init", f"have {name} of shape {(N, *shape)}", x.shape,
-                          "as many heads as the model, as many rows as a token")
+                          "pass matrices for each head, with a row per coordinate")
     return arrays
 
 def torch_weights(module): # W_Q, W_K, W_V (1, H, E, m), W_O (1, H, m, E)
@@ -354,7 +354,7 @@ def torch_weights(module): # W_Q, W_K, W_V (1, H, E, m), W_O (1, H, m, E)
     needed = "in_proj_weight", "num_heads", "out_proj", "embed_dim"
     if not all(hasattr(module, name) for name in needed):
         checks.reject("module", "be a torch.nn.MultiheadAttention",
-                      type(module).__name__, "pass arrays in `start`", TypeError)
+                      type(module).__name__, "pass arrays as `init`", TypeError)
     extras = module.in_proj_bias, module.out_proj.bias, module.bias_k
     plain = module.in_proj_weight is not None and not module.add_zero_attn
     if not plain or any(x is not None for x in extras):
@@ -539,25 +539,25 @@ def run_descent(model, X, Y, begin): # DescentState
     known = start.known(joined([b.networks for b in result.blocks]), diverged)
     if diverged.any():
         checks.warn(f"{diverged.sum():,} of {len(losses):,} networks diverged "
-                    f"at rate {rate:.3g}: `diverged_` marks them, and means leave them "
-                    "out; a smaller `learning_rate` keeps them")
+                    f"at rate {rate:.3g}: they are marked in `diverged_` and left out "
+                    "of means; a smaller `learning_rate` may prevent this")
     return DescentState(known, losses, diverged, rate, losses.shape[1] - 1,
                         result.interrupted)
 
 def _holds(calm, result):
-    "Has no network diverged and, without noise and batches, has no loss risen?"
+    "Test that no network diverged and, without noise and batches, no loss rose."
     losses = result.record.losses
     risen = losses[:, -1] > 1.001*losses[:, 0]
     return not (result.diverged.any() or calm and risen.any())
 
 def _remedy(given):
     "Advice for the case that most networks diverge."
-    other = "learning_rate=None for a stable one" if given else (
+    other = "learning_rate=None for a stable rate" if given else (
         "scale X to tokens of length about 1")
-    return f"pass a smaller one, or {other}"
+    return f"pass a smaller rate, or {other}"
 
 def _stable(model, start, loss, blocks, P):
-    "Half the stability limit at the start, or a tenth with noise, for a small bias."
+    "Half the stability limit at the start; with noise a tenth of it, for a small bias."
     each = methodcaller("steepness", start.layer, start.view)
     found = in_order(each, [(b,) for b in blocks])
     λ = np.median(np.concatenate(list(found)))

@@ -73,7 +73,7 @@ def _shown(wanted):
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 def number(x, # one real number
-           name, # how the message calls it
+           name, # name of the argument, for the message
            within="(-∞, ∞)", # interval, e.g. "(0, 1]"
            remedy="pass a number in that range", # last words of the message
           ): # float
@@ -127,7 +127,7 @@ def count(k, # an integer
     return n
 
 def heads(H, # a number of heads
-          finite=False, # reject infinity?
+          finite=False, # True: reject infinity
          ): # integer ≥ 1, or np.inf
     "A number of heads; 2.0 is accepted, and np.inf means infinitely many."
     x = _one_number(H)
@@ -147,7 +147,7 @@ def _one_number(n):
         return None
 
 def width(n, # a width
-          finite=False, # reject infinity?
+          finite=False, # True: reject infinity
           name="width", # name of the argument
          ): # float, a whole number in [1, ∞]
     "A width, which is a whole number or infinity, such as 256, 256.0, 1e9 or np.inf."
@@ -185,7 +185,7 @@ def output(i, # the index of one of `dim` outputs
 # %% ../../nbs/numerics/checks.ipynb #620af4b9
 def cov(C, # covariance matrices, shape (..., s, s)
         name="cov", # name of the argument, for the message
-        single=False, # must it be one matrix (s, s)?
+        single=False, # True: it must be one matrix (s, s)
         dim=None, # s, if it is known
        ): # float64 array of the same shape
     "Covariance matrices without negative eigenvalues, or a ValueError with the reason."
@@ -197,7 +197,7 @@ def cov(C, # covariance matrices, shape (..., s, s)
     if single and C.ndim != 2:
         reject(name, "be one (s, s) matrix", C.shape, "pass a single covariance")
     if dim and C.shape[-1] != dim:
-        reject(name, f"be ({dim}, {dim})", C.shape, "one row per token")
+        reject(name, f"be ({dim}, {dim})", C.shape, "pass one row per token")
     if not (np.abs(C) < 1e150).all():
         reject(name, "be finite", "NaN, infinity or entries beyond 1e150",
                "replace or rescale them")
@@ -220,12 +220,12 @@ def cov(C, # covariance matrices, shape (..., s, s)
 NO_EIGENVALUE = 1e-14 # negative eigenvalues of this relative size are rounding errors
 
 def _single_precision(C):
-    "Is this an array in single precision or less?"
+    "Test whether C is an array in single precision or less."
     kind = getattr(C, "dtype", None)
     return isinstance(kind, np.dtype) and kind.kind == "f" and kind.itemsize < 8
 
 def _clearly_positive(C):
-    "Check without eigenvalues: diagonally dominant, or with a Cholesky factor."
+    "Test whether C is diagonally dominant or has a Cholesky factor, up to rounding."
     diagonal = np.diagonal(C, axis1=-2, axis2=-1)
     if (np.abs(C).sum(-1) <= 2*diagonal).all():
         return True
@@ -233,7 +233,7 @@ def _clearly_positive(C):
     return has_root(C + NO_EIGENVALUE*largest*np.eye(C.shape[-1]))
 
 def has_root(C):
-    "Does Cholesky's factorisation of these matrices succeed?"
+    "Test whether Cholesky's factorisation of these matrices succeeds."
     try:
         np.linalg.cholesky(C)
     except np.linalg.LinAlgError:
@@ -271,7 +271,7 @@ def mask(who, # "causal" or a boolean array (s, s), True = may attend to
         reject("mask", square, M.shape, per_row)
     seen = M.any(1)
     if not seen.all():
-        reject("mask", "let every token attend to at least one",
+        reject("mask", "let every token attend to at least one token",
                f"an empty row {np.argmin(seen)}", "set its diagonal entry, "
                "or pass ~mask if True meant forbidden")
     return M
@@ -282,7 +282,7 @@ def choice(x, # one of a few words
            among, # the words
            also="", # further valid values, for the message: " or None"
           ): # x
-    "One of some names, or ValueError."
+    "One of the given names, or ValueError."
     if not isinstance(x, str) or x not in among:
         near = get_close_matches(str(x), [w for w in among if w], 1, .7)
         meant = f"did you mean {near[0]!r}?" if near else "choose one"
@@ -314,7 +314,7 @@ def flag(x, # a truth value
     return bool(x)
 
 def completes(*names, fields=True):
-    """A class whose tab completion shows these names and its public fields.
+    """A class decorator: tab completion shows these names and the public fields.
 
     Other names are internal.
     """
@@ -396,7 +396,7 @@ def function(f, # a callable
              name, # name of the argument, for the message
              remedy="pass e.g. np.tanh", # last words of the message
             ): # f
-    "Something that can be called, or TypeError."
+    "A callable, or TypeError."
     if not callable(f):
         reject(name, "be a function", f"{f!r:.60}", remedy, TypeError)
     return f
@@ -445,7 +445,7 @@ def returned(y, # the result of a user's function
             ): # array
     "A function's result as real numbers of this shape, or TypeError or ValueError."
     if np.ma.isMaskedArray(y):
-        reject(call, "return a plain array", "a masked one", remedy)
+        reject(call, "return a plain array", "a masked array", remedy)
     y = np.asarray(y)
     if y.shape != shape:
         reject(call, f"return shape {shape}", y.shape, remedy)

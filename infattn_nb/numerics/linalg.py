@@ -50,7 +50,7 @@ def psd_factor(S: ArrayLike) -> np.ndarray:
     return L
 
 def _check_vanished(C, column, vanishes, j):
-    "Check by eigenvalues if C is indefinite where a pivot but not its column vanishes."
+    "Reject indefinite C, by eigenvalues, if a pivot vanishes but its column does not."
     scale = np.abs(np.diagonal(C)).max(-1) # of each matrix
     doubtful = vanishes & (np.abs(column) > 1e-10*scale).any(0)
     if doubtful.any():
@@ -75,7 +75,7 @@ def wishart_factor(F: np.ndarray, df: float, rng: Generator,
     shape
         the sample axes
     lower
-        is F lower triangular? Its zeros are then skipped
+        True if F is lower triangular; its zeros are then skipped
 
     Returns
     -------
@@ -105,7 +105,7 @@ def wishart_triangle(q, df, rng, shape):
     return T
 
 def _columns(q, m):
-    "Columns of T: q if the last chi-square has m − q + 1 > 0 degrees of freedom."
+    "Number of columns of T: q if the last χ² has m − q + 1 > 0 degrees of freedom."
     return int(q if m > q - 1 else m)
 
 def _bartlett_columns(q, m, rng, shape):
@@ -118,11 +118,11 @@ def _bartlett_columns(q, m, rng, shape):
         yield t
 
 # %% ../../nbs/numerics/linalg.ipynb #timeslowercode
-BLAS_ROWS = 256 # with at least this many rows, BLAS multiplies by a constant factor
+BLAS_ROWS = 256 # from this size on, a triangle shared by all samples is left to BLAS
 
 def times_lower(A, # (r, s, …), samples on the last axes
                 L, # lower triangular (s, q, …)
-                transposed=False, # A (r, q, …) times Lᵀ instead?
+                transposed=False, # True: A (r, q, …) times Lᵀ instead
                ): # (r, q, …), or (r, s, …)
     r"$A L$ or $A L^\top$."
     B = L.swapaxes(0, 1) if transposed else L
@@ -192,7 +192,7 @@ def chi(df): # function of z, its derivative
     return spline, spline.derivative()
 
 def wide_chi(df): # function of z, its derivative
-    "`chi` for many degrees of freedom, by Cornish and Fisher's expansion."
+    "`chi` for many degrees of freedom, by the Cornish–Fisher expansion."
     def quantile(z):
         return np.sqrt(df + z*np.sqrt(2*df) + 2/3*(z*z - 1))
     def derivative(z):
@@ -270,7 +270,7 @@ def thin(X):
 def eigen_root(S, # covariance (s, s)
                floor=None, # smaller eigenvalues, relative to the largest, are left out
               ): # (s, s), or fewer columns
-    r"$L$ with $L L^\top = S$ and orthogonal columns, in the order of their lengths."
+    r"$L$ with $L L^\top = S$ and orthogonal columns, by increasing length."
     λ, U = np.linalg.eigh(S)
     kept = slice(None) if floor is None else λ > floor*λ[-1]
     return U[:, kept]*np.sqrt(np.maximum(λ[kept], 0.))
@@ -287,7 +287,7 @@ def centred(K):
 
 # %% ../../nbs/numerics/linalg.ipynb #st-inverses
 def steady(L): # triangular factors, (..., s, s)
-    "Is division by all these factors accurate?"
+    "Test whether division by all these factors is accurate."
     pivots = abs(np.diagonal(L, axis1=-2, axis2=-1))
     return bool((pivots.min(-1) > 1e-4*pivots.max(-1)).all())
 

@@ -42,7 +42,7 @@ def seed_sequence(rng: Rng = None, name: str = "rng") -> SeedSequence:
     if isinstance(rng, Generator):
         own = getattr(rng.bit_generator, "seed_seq", None) # counts its spawned streams
         if not isinstance(own, SeedSequence):
-            checks.reject("rng", "be able to spawn streams", "one without SeedSequence",
+            checks.reject("rng", "be able to spawn streams", "no SeedSequence in it",
                           "pass np.random.default_rng(seed)", TypeError)
         return own
     if isinstance(rng, SeedSequence):
@@ -56,13 +56,13 @@ def seed_sequence(rng: Rng = None, name: str = "rng") -> SeedSequence:
     return SeedSequence(checks.count(rng, name, least=0))
 
 def child(seed, n):
-    "The n-th child of a seed, which does not change."
+    "The n-th child of a seed; the seed does not change."
     return SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, n),
                         pool_size=seed.pool_size)
 
 def one_seed(rng, # None | int | SeedSequence | Generator
-             random_state, # the same, by scipy's older name
-            ): # the given one
+             random_state, # the same argument under scipy's older name
+            ): # the argument that was given
     "The source of random numbers, given under one of two names."
     if rng is not None and random_state is not None:
         checks.reject("random_state", "be omitted if `rng` is given",
@@ -91,7 +91,7 @@ def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None) -
     Returns
     -------
     ndarray or tuple of ndarray
-        of shape size + the sample's trailing axes; tuples as the sample's
+        of shape size + the trailing axes of the samples; tuples as from `sample`
 
     Raises
     ------
@@ -111,7 +111,7 @@ def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None) -
         y = joined(((BLOCK*k, block) for k, block in blocks), total)
     except MemoryError:
         checks.reject("size", "fit into memory", size,
-                      "draw fewer, or with fewer tokens, heads, coordinates or neurons")
+                      "draw fewer samples, or use fewer tokens, heads or coordinates")
     return mapped(lambda x: x.reshape(shape + x.shape[1:]), y)
 
 def _blocks(total: int, rng: Rng) -> Iterator[tuple[int, SeedSequence]]:
@@ -138,7 +138,7 @@ def _counted(y, number):
 def fold(sample: Callable[[int, Generator], np.ndarray],
          statistic: Callable[[np.ndarray], Any], size: int, rng: Rng = None, *,
          combine: Callable[[Any, Any], Any] = add) -> Any:
-    """Combine a `statistic` of all blocks of samples, in order and bounded memory.
+    """Combine a `statistic` of all blocks of samples, in order and in bounded memory.
 
     Parameters
     ----------

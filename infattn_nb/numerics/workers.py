@@ -28,7 +28,7 @@ _choice: ContextVar[tuple] = ContextVar("choice", default=(None, 0)) # and its p
 
 @contextmanager
 def parallel(workers: Executor | int | None) -> Iterator[None]:
-    """Choose the workers: `with parallel(4): y = law.rvs(10**7)`; same numbers.
+    """Choose the workers: `with parallel(4): y = law.rvs(10**7)`; y stays the same.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def side_by_side(): # int
 
 @lru_cache(1)
 def threads_start():
-    "Can threads be started? In a browser (Pyodide) they cannot."
+    "Test whether threads can be started; in a browser (Pyodide) they cannot."
     try:
         Thread(target=int).start()
     except RuntimeError:
@@ -73,7 +73,7 @@ def threads_start():
     return True
 
 def _in_a_worker():
-    "Is this a thread or a process that other code has started?"
+    "Test whether this is a thread or a process that other code has started."
     from multiprocessing import parent_process # late: importing it takes time
     return current_thread() is not main_thread() or parent_process() is not None
 
@@ -99,13 +99,13 @@ def pieces(total, # number of things
 def by_pieces(sample, # number -> array, or tuple of arrays, samples first
               total, # number of samples
               most, # samples held at a time
-             ): # the same for all of them
+             ): # the same for all samples
     "Samples drawn in pieces of bounded memory, and joined."
     return joined(((k, sample(b)) for k, b in pieces(total, most)), total)
 
 def joined(parts, # iterator over (number of its first sample, array or tuple of arrays)
            total, # number of samples
-          ): # the same for all of them
+          ): # the same for all samples
     "Samples joined along the first axis, without a second copy of all of them."
     whole = None
     for k, part in parts:
@@ -115,7 +115,7 @@ def joined(parts, # iterator over (number of its first sample, array or tuple of
     return whole
 
 def _room(total, x):
-    "An empty array for `total` samples like those of x."
+    "An empty array for `total` samples of the shape and type of x."
     return np.empty((total, *x.shape[1:]), x.dtype)
 
 def _placed(k, whole, x):
@@ -140,7 +140,7 @@ def mapped(f, *samples):
 
 def in_order(task, # function of the arguments in a job
              jobs, # tuples of arguments
-             here=False, # only in this process?
+             here=False, # True: only in this process
             ): # iterator over the results
     "Results of the task in the order of the jobs, for any workers."
     workers = _workers(here)
@@ -179,7 +179,7 @@ def _submitted(task, jobs, pool, own):
         wait = False # return at once; the threads end on their own
         raise
     except BrokenExecutor as e:
-        raise type(e)("a worker of the pool ended before it answered: it was killed, "
+        raise type(e)("a worker of the pool ended without a result: it was killed, "
                       "ran out of memory, or could not import the script (which needs "
                       "`if __name__ == '__main__':`); make a new pool, perhaps with "
                       "fewer workers") from e
@@ -208,10 +208,10 @@ class NoBar:
     def close(self): pass
     def set_description_str(self, _): pass
 
-def progress_bar(shown, # was it requested?
+def progress_bar(shown, # whether it was requested
                  **options, # of tqdm
                 ): # tqdm or NoBar
-    "A bar of tqdm on a terminal or in a notebook, elsewhere none."
+    "A bar of tqdm on a terminal or in a notebook; otherwise none."
     screen = _screen() if shown else ""
     if not screen:
         return NoBar()

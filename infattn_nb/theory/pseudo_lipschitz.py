@@ -53,7 +53,7 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
            reach=(1e-6, 1e3), # smallest and largest |coordinate|
            rounds=20, # generations of the search
           ): # largest ratio found, and where, (dim,)
-    "Search for the largest `ratio`: points of all magnitudes, the best ones varied."
+    "Search for the largest `ratio`: points of all magnitudes; the best are varied."
     checks.function(ratio, "ratio", "let it map points (dim, m) to m numbers")
     dim = checks.count(dim, "dim")
     rounds = checks.count(rounds, "rounds")
@@ -74,7 +74,8 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
             half[:] = _offspring(best, half, g)
             z = np.copysign(np.clip(np.abs(z), *ends), z)
         with np.errstate(all="ignore"):
-            value = checks.real(ratio(z), "ratio(points)", (m,), remedy="one per point")
+            value = checks.real(ratio(z), "ratio(points)", (m,),
+                                remedy="return one number per point")
         best = np.concatenate([best, z], axis=1)
         top = np.concatenate([top, np.nan_to_num(value, nan=0., posinf=np.inf)])
         keep = np.argsort(top)[-MOST_PARENTS:]
@@ -101,18 +102,18 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     activation
         Nonlinearity, its name, or a function of `arity` arrays
     order
-        d; None = the order of phi
+        d; None = the order of `activation`
     constant
-        C; None = the constant of phi
+        C; None = the constant of `activation`
     arity
-        number of arguments; None = the number for phi, else 1
+        number of arguments; None = the number of `activation`, else 1
     **options
         size, rng, reach, rounds of `attack`
 
     Returns
     -------
     tuple
-        worst ratio, and the pair x, y, (arity,) each, that has it
+        worst ratio, and the pair x, y, (arity,) each, at which it was found
 
     Raises
     ------
@@ -153,7 +154,7 @@ def _claim(phi, name, value, within):
 def _defined(phi, x):
     "φ at points x (k, m); reject NaN unless it comes from an overflow."
     f = checks.real(phi(*x), "activation(x)", x.shape[1:],
-                    remedy="one number per point")
+                    remedy="return one number per point")
     holes = x[:, np.isnan(f)]
     if holes.size:
         try:
@@ -203,7 +204,7 @@ def _same_arity(*fs):
                     "wrap a plain function: Nonlinearity(fn)")
     if len({f.arity for f in fs}) > 1:
         checks.reject(", ".join(map(repr, fs)), "have the same number of arguments",
-                      [f.arity for f in fs], "wrap them in functions that do")
+                      [f.arity for f in fs], "wrap them in suitable functions")
     return fs[0].arity
 
 def _all_known(*fs):
@@ -227,7 +228,7 @@ def product(activation: Any, psi: Any) -> Nonlinearity:
     activation
         a Nonlinearity, or its name
     psi
-        another one, of the same arguments
+        a Nonlinearity of the same arguments, or its name
 
     Returns
     -------

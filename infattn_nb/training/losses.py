@@ -110,7 +110,7 @@ def loss_of(loss): # object with value and gradient
     for method in ("value", "gradient"):
         if not callable(getattr(loss, method, None)):
             checks.reject("loss", "have the methods value(f, y) and gradient(f, y)",
-                          f"{loss!r:.60}", "or pass 'squared', 'logistic', 'softmax'",
+                          f"{loss!r:.60}", "or pass 'squared', 'logistic' or 'softmax'",
                           TypeError)
     return loss
 
@@ -143,7 +143,7 @@ def tried(loss, # object with value and gradient
     if (np.abs(rise - stated) > 1e-2*most + 1e-9).any():
         checks.reject("loss.gradient(f, y)", "be the derivative of loss.value(f, y)",
                       f"{stated[0]:.3g} where the value changes by {rise[0]:.3g}",
-                      "correct one of them")
+                      "correct one of the two methods")
     return loss
 
 # %% ../../nbs/training/losses.ipynb #batchcode
@@ -154,7 +154,7 @@ def batch_at(P, batch, t, seed): # indices
     order = default_rng(of_epoch).permutation(P)
     return order[k*batch:(k + 1)*batch]
 
-BATCHES = "shared", "own" # shared by all networks of a run, or one per network
+BATCHES = "shared", "own" # batches shared by all networks of a run, or separate
 
 def own_batches(P, batch, t, seed, networks): # indices (N, k)
     "The batches of step t for networks with these numbers, each in its own order."

@@ -64,10 +64,11 @@ def descended(state, # State
     G = gain*slope
     γ = 0.
     if decay:
-        G = G + decay*C
+        G += decay*C
         γ = decay*state.start_factor
     if not momentum:
-        return State(state.start_factor - rate*γ, C - rate*G)
+        G *= rate
+        return State(state.start_factor - rate*γ, np.subtract(C, G, out=G))
     B = G
     ν = γ
     if state.velocity is not None:

@@ -36,7 +36,7 @@ class Batches(NamedTuple):
 
     @property
     def whole(self): # bool
-        "Does every step take all rows?"
+        "Whether every step takes all rows."
         return self.size is None or self.size >= self.total
 
     def all(self): # BatchRows
@@ -58,7 +58,7 @@ class Batches(NamedTuple):
 # %% ../../nbs/training/run.ipynb #rn-learner
 class Learner:
     "The five methods through which a run uses networks of one kind."
-    in_place = False # do steps change the networks themselves?
+    in_place = False # whether steps change the networks themselves
 
     def take(self, rows):
         "The data of some rows."
@@ -69,7 +69,7 @@ class Learner:
         raise NotImplementedError
 
     def backward(self, networks, data, reply, χ): # [(N, …), …]
-        "Derivatives of the loss by the weights, from its derivatives χ by the values."
+        "Derivatives of the loss in the weights, from its derivatives χ in the values."
         raise NotImplementedError
 
     def step(self, networks, slopes, t, rng):
@@ -77,7 +77,7 @@ class Learner:
         raise NotImplementedError
 
     def reset(self, networks, lost): # lost: boolean (N,)
-        "The networks, with finite numbers in place of those that have diverged."
+        "The networks, with finite numbers in the lost networks."
         raise NotImplementedError
 
     def shown(self, data, batch, reply): # ((N, …), …)
@@ -92,7 +92,7 @@ class Problem(NamedTuple):
     loss: Any # with value and gradient
     batches: Batches
     rate: float # η, for the error message if it is too large
-    remedy: str = "pass a smaller one" # in this error message
+    remedy: str = "pass a smaller rate" # in this error message
 
     def loss_and_slope(self, f, batch): # (N,), (N, k, …)
         "The loss of values f (N, k, …) on a batch, and its derivative."
@@ -143,14 +143,14 @@ class NetworkBlock(NamedTuple):
         return np.where(self.diverged.reshape(-1, *(1,)*(x.ndim - 1)), 0., x)
 
 def lost(blocks): # boolean (networks,)
-    "Which of all networks have diverged?"
+    "Marks of the networks that have diverged."
     return np.concatenate([b.diverged for b in blocks])
 
 def without_infinities(slopes): # boolean (N,)
     "Set derivatives (N, …) that are not finite to zero, and mark their networks."
     found = np.zeros(len(slopes[0]), bool)
     for x in slopes:
-        if np.isfinite(x.sum()): # then every number is
+        if np.isfinite(x.sum()): # then every number is finite
             continue
         infinite = ~np.isfinite(x).all(tuple(range(1, x.ndim)))
         x[infinite] = 0.
@@ -210,18 +210,18 @@ def a_round(problem, t, steps, look, block): # NetworkBlock, [Moment, …]
 class Record:
     "The results of a run, step by step."
     every = 1 # steps in a round
-    looks = False # does a round end with a look?
+    looks = False # whether a round ends with a look
 
     def __init__(self, first=0):
         self.first = first # number of steps in earlier runs
         self.steps: list[Any] = [] # one entry for each step
 
     def add(self, diverged, loss, *shown):
-        "Add one step of all networks, with NaN for those that have diverged."
+        "Add one step of all networks, with NaN for networks that have diverged."
         self.steps.append(loss)
 
     def ends(self): # bool
-        "Should the run end at the step that was recorded last?"
+        "Test whether the run should end at the step that was recorded last."
         return False
 
     def show(self, bar, steps):
@@ -238,7 +238,7 @@ class Record:
         self.add(diverged, *arrays)
 
     def join_round(self, moments): # for each block [Moment, …]
-        "Record the steps of a round; the first one is known from the look before it."
+        "Record the steps of a round; the first step is known from the look before it."
         for each in list(zip(*moments))[int(self.looks):]:
             self.join(each)
 
@@ -297,7 +297,7 @@ def run(problem, # Problem
     return Run(blocks, record, interrupted)
 
 def _most_are_left(problem, blocks, record):
-    "Raise an error that states the rate, if more than half have diverged."
+    "Raise an error that states the rate, if more than half of the networks diverged."
     diverged = lost(blocks)
     if diverged.mean() > .5:
         step = record.first + len(record.steps) - 1
@@ -328,8 +328,8 @@ def stable_rate(loss, steepness, weight_decay=0., factor=1.): # η
 
 def at_a_rate(attempt, # rate -> Run, from the same start each time
               rate, # the first rate
-              given, # was it given by the user?
-              holds: Callable = lambda run: True, # is the run acceptable?
+              given, # whether it was given by the user
+              holds: Callable = lambda run: True, # whether the run is acceptable
              ): # rate, Run
     "The run at a given rate, or after the fewest halvings at which it is acceptable."
     for _ in range(RATE_HALVINGS - 1):

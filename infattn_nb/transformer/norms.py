@@ -37,7 +37,7 @@ class Norm(Part):
 
     @property
     def centres(self) -> bool:
-        "Does the norm subtract the mean?"
+        "Whether the norm subtracts the mean."
         return self.kind == "layer"
 
     def factor(self, x: Stream) -> np.ndarray:

@@ -92,7 +92,7 @@ class Network(Part):
     def _given(self, s):
         "Embeddings of the given mean and covariance."
         X = checks.real(self.embeddings, "embeddings", (s, None),
-                        remedy="one row per token")
+                        remedy="pass one row per token")
         C = np.cov(X, bias=True).reshape(s, s)
         if not (np.allclose(X.mean(1), self.mean) and np.allclose(C, self.cov)):
             checks.reject("embeddings", "have the given `mean` and `cov`", "others",
@@ -187,7 +187,7 @@ class Network(Part):
             yield BackwardStep(g, record.steps[0].x, sizes)
 
     def who_attends(self):
-        "May row attend to column? (L, s, s), with False in a block without attention."
+        "Which rows may attend to which columns, (L, s, s); False without attention."
         s = len(self.cov)
         found = np.zeros((len(self.blocks), s, s), bool)
         for who, block in zip(found, self.blocks):
@@ -221,7 +221,7 @@ class Network(Part):
         return replace(self, blocks=[made[block] for block in self.blocks])
 
     def kept(self, x, records,
-             scores=False): # x is the input of the first block; are scores kept?
+             scores=False): # x is the input of the first block
         "The records of b networks for a `Chain`."
         b, s = x.mean.shape
         entropy = np.full((b, len(self.blocks), self.most_heads, s), np.nan)
@@ -278,7 +278,7 @@ class Network(Part):
                          squared_weight_norms, drawn.tangent, squared_unit_norms)
 
     def _gradients(self, plan, size, rng):
-        "Draw any number of both passes, in pieces whose records fit into the cache."
+        "Draw both passes of any number of networks, in pieces that fit into the cache."
         def some(b):
             x = self.start(plan.n, 0, b, rng)
             if self.follows_all(plan.n):
@@ -300,7 +300,7 @@ class Network(Part):
         return by_pieces(some, size, -(-size//-(-size//most))) # of equal size
 
     def follows_all(self, n):
-        """Does the backward pass follow all n coordinates of the stream?
+        """Test whether the backward pass follows all n coordinates of the stream.
 
         This takes about 13 s²n operations per residual sum. The alternative, a basis of
         1, X and Y with 2s + 1 vectors, takes 55 s³. For short texts function calls
@@ -356,9 +356,9 @@ class Network(Part):
         if n == np.inf:
             return n
         if c > n:
-            checks.reject("coords", "not exceed the width", c, "choose fewer")
+            checks.reject("coords", "not exceed the width", c, "pass a smaller number")
         if self.embeddings is not None and c and n != self.embeddings.shape[1]:
-            checks.reject("width", "be that of the embeddings, "
+            checks.reject("width", "be the width of the embeddings, "
                           f"{self.embeddings.shape[1]}", f"{n:g}", "leave out `coords`")
         drawn = self.random_embeddings
         if np.ndim(drawn) or not drawn:
@@ -413,7 +413,8 @@ class ByBlock:
 
     def _summary(self, *lines):
         *size, points, s, _ = self.gram.shape
-        first = (f"{type(self).__name__}: {tuple(size)} networks, {points - 1} blocks, "
+        blocks = f"{points - 1} block{'s'*(points != 2)}"
+        first = (f"{type(self).__name__}: {tuple(size)} networks, {blocks}, "
                  f"{s} tokens")
         return "\n".join([first, *lines])
 
@@ -446,7 +447,7 @@ class Chain(ByBlock):
     texts
         the text of each token, (s,)
     allowed
-        may the row attend to the column? (L, s, s); False in a block without attention
+        True if the row may attend to the column, (L, s, s); False without attention
     """
     gram: np.ndarray
     mean: np.ndarray
@@ -508,7 +509,7 @@ class Chain(ByBlock):
     def _weights(self, kind=ValueError):
         "Attention weights; raise an error of this kind if the scores were not kept."
         if self.scores is None or self.allowed is None:
-            checks.reject("scores", "be kept for attention weights", "a chain without",
+            checks.reject("scores", "be kept for attention weights", "no scores",
                           "draw it with chain(…, scores=True)", kind)
         who = np.asarray(self.allowed)
         scores = np.asarray(self.scores)
@@ -560,7 +561,7 @@ class Chain(ByBlock):
                               "take a chain of the same transformer")
         lines(ax, series, x, label=f"mean of {len(series)} networks")
         if beside is not None:
-            bold_dashes(ax, other, x, label="compared with")
+            bold_dashes(ax, other, x, label="comparison")
             ax.legend(frameon=False)
         ax.set(xlabel="block", ylabel=f"mean {what}")
         return ax
@@ -586,7 +587,8 @@ class Chain(ByBlock):
         head = checks.output(head, heads, "head")
         A = weights[network, block, head]
         if np.isnan(A).any():
-            checks.reject("head", f"be a head of block {block}", head, "it has fewer")
+            checks.reject("head", f"be a head of block {block}", head,
+                          "this block has fewer heads")
         ax = own_axes(ax, (3.6, 3.4))
         allowed = np.asarray(self.allowed)[block]
         pattern(ax, np.where(allowed, A, np.nan), tokens)
@@ -645,7 +647,7 @@ class Gradients(ByBlock):
         ‖∂loss/∂W‖², arrays as in `squared_norms`; in a network that was read, W
         includes all factors, as in `.grad`; infinite if the fan-in is infinite
     tangent
-        (...), sum of all θ, with that of the readout unless it is left out; for k
+        (...), sum of all θ, including the readout unless it is left out; for k
         texts, the matrix (..., k, k) of inner products of their gradients
     squared_unit_norms
         θ/σ² = ‖∂loss/∂W‖²/fan-in, arrays as in `squared_norms`, also of matrices that
@@ -660,7 +662,7 @@ class Gradients(ByBlock):
     squared_unit_norms: dict[str, np.ndarray]
 
     def __post_init__(self) -> None:
-        checks.kind(self.chain, Chain, "chain", "pass the forward pass")
+        checks.kind(self.chain, Chain, "chain", "pass the Chain of the same networks")
         checks.arrays(self, gram=(..., "L+1", "s", "s"), inner=(..., "L+1", "s", "s"))
         *size, points, _, _ = self.gram.shape
         for name in ("squared_norms", "squared_weight_norms", "squared_unit_norms"):
@@ -741,7 +743,7 @@ class Gradients(ByBlock):
 
 # %% ../../nbs/transformer/passes.ipynb #gr-draw
 _CACHED_NUMBERS = 2_500_000 # numbers held at a time, which stay in the cache
-_MOST_NUMBERS = 2**23 # 64 megabytes if this is less than four networks
+_MOST_NUMBERS = 2**23 # 64 megabytes, for up to four networks beyond the cache
 
 class Drawn(NamedTuple):
     "Records of b networks in both passes."
@@ -756,7 +758,7 @@ class Plan(NamedTuple):
     n: float # width
     cov: np.ndarray # covariance of the readout over the tokens, (s, s)
     labels: np.ndarray | None # texts between which tangent kernels are computed
-    count_readout: bool = True # does the readout count in tangent kernels?
+    count_readout: bool = True # whether the readout counts in tangent kernels
 
 def readout_of(readout, labels): # (texts, s)
     "Readout of each text: its last token, or the mean of its tokens."

@@ -280,7 +280,7 @@ def test_the_part_that_reads_text():
 ODD = {
     "gpt_neox_japanese": (
         dict(),
-        "its branches come one after another, then it agrees",
+        "the description agrees if its branches come one after another",
     ),
     "exaone4": (
         GROUPED | dict(sliding_window=3, sliding_window_pattern=2, num_hidden_layers=4),

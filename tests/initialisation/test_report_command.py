@@ -213,7 +213,7 @@ def test_against_another(tmp_path, capsys):
         (tmp_path / "r.html").read_text(encoding="utf-8"),
         capsys.readouterr().out,
     )
-    assert "Against llama (b.json)" in page
+    assert "Comparison with llama (b.json)" in page
     assert "against\nReport of llama" in said
     assert page.count("<ul") == 3
     both = report_of(str(a), against=str(b), tokens=4, size=4)

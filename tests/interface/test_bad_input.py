@@ -604,7 +604,7 @@ CASES += [
     (lambda: H1 + 1, TypeError, "`summands`"),
     (lambda: H1 * NAN, ValueError, "`factor` must be in (-∞, ∞)"),
     (lambda: H1 * H2, TypeError, "times(g, h)"),
-    (lambda: P.nonlin(np.tanh), ValueError, "a vector among its arguments"),
+    (lambda: P.nonlin(np.tanh), ValueError, "contain at least one vector"),
     (lambda: P.nonlin(np.sum, H1), ValueError, "`fn`"),
     (lambda: P.nonlin(np.tanh, H1, H2), ValueError, "`fn`"),
     (lambda: P.nonlin(np.tanh, H1, scores=5), TypeError, "`scores` must be a list"),
@@ -1297,7 +1297,7 @@ CASES += [
             LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)
         ),
         ValueError,
-        "`fn` must return a plain array, got a masked one",
+        "`fn` must return a plain array, got a masked array",
     ),
     *(
         (

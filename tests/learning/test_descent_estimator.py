@@ -91,5 +91,5 @@ def test_probabilities_are_there_for_classes_alone():
     assert not hasattr(numbers.fit(X, Y), "predict_proba")
     with pytest.raises(AttributeError, match="predict_proba") as error:
         numbers.predict_proba(X)
-    assert "must follow a loss of classes, got squared" in str(error.value.__cause__)
+    assert "must follow a loss for classes, got squared" in str(error.value.__cause__)
     np.testing.assert_allclose(classes.fit(X, LABELS).predict_proba(X).sum(1), 1)
