@@ -513,7 +513,7 @@ class ProgramGradients:
         k = self.outputs.shape[-1]
         sizes = self.tangent.mean(tuple(range(self.outputs.ndim - 1)))
         name = "ProgramGradients"
-        return (f"{name}({k} outputs at width {self.width:g}, mean tangent "
+        return (f"{name}({k} output{'s'*(k > 1)} at width {self.width:g}, mean tangent "
                 f"{np.diag(sizes).mean():.4g}, of {len(self.by_matrix)} matrices)")
 
 # %% ../../nbs/netsor/gradients.ipynb #gr-gradients

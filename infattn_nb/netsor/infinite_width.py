@@ -72,7 +72,8 @@ class Limit:
 
     def __repr__(self):
         paths = self.drawn.size if self.drawn.random else 1
-        return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
+        return (f"Limit({len(self.program.nodes)} vectors and scores, "
+                f"{paths} path{'s'*(paths > 1)})")
 
     @overload
     def mean(self, u: Vector, *, return_error: Literal[False] = ...) -> Any: ...

@@ -817,7 +817,7 @@ def _rule(optimizer, momentum, nesterov, betas, eps, dense): # Rule
                       "pass betas=(β₁, β₂)")
     if rule.entrywise and dense is False:
         checks.reject("dense", "be True or None for Adam", False,
-                      "it acts entry by entry, so matrices must be explicit")
+                      "Adam acts entry by entry, so matrices must be explicit")
     return rule
 
 def _check_schedule(schedule):
