@@ -275,7 +275,7 @@ class Scan:
             panel.set_title(f"{counted(L, 'block')}{more}")
         panels[0].set_ylabel("residual scale")
         bar = panels[-1].figure.colorbar(image, ax=list(panels), pad=.02)
-        bar.set_label("powers of ten beyond the threshold")
+        bar.set_label("log₁₀(worst/threshold)")
         _legend(panels[0].figure, set(table["rule"]))
         return panels[0] if len(panels) == 1 else panels
 
