@@ -89,7 +89,7 @@ def joined(parts) -> Diagnosis: # records of groups of networks
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #di-diagnose
 def diagnose(t, g) -> Diagnosis: # a Transformer, its Gradients
-    "The record of an ensemble of gradients of any shape."
+    "The record of an ensemble of networks with any number of leading axes."
     stream = np.einsum("...ii->...", g.gram)
     L = len(t.blocks)
     norms = {}
