@@ -17,6 +17,7 @@ import sys
 import time
 import tracemalloc
 import warnings
+from inspect import signature
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -116,18 +117,35 @@ def training(n, steps=20):
 
     p = Program()
     R = p.readout()
-    fs = [R @ tanh(h) for h in mlp(p, p.inputs(np.eye(3) + 0.3), 3, activation=tanh)]
-    run = train(
-        p,
-        fs,
-        [1.0, -1.0, 0.5],
-        width=n,
-        steps=steps,
-        learning_rate=0.1,
-        rng=0,
-        verbose=False,
-    )
-    return run.loss
+    deep = mlp(p, p.inputs(np.eye(3) + 0.3), 3, **named(mlp, activation=tanh))
+    rate = named(train, learning_rate=0.1)
+    fs = [R @ tanh(h) for h in deep]
+    y = [1.0, -1.0, 0.5]
+    return train(p, fs, y, width=n, steps=steps, rng=0, verbose=False, **rate).loss
+
+
+def batches(rows, size, steps=20):
+    from infattn_nb import Program, train
+    from infattn_nb.netsor import mlp
+    from infattn_nb.nonlinearities import tanh
+
+    p = Program()
+    R = p.readout()
+    deep = mlp(p, p.inputs(covariance(rows)), 2, **named(mlp, activation=tanh))
+    rate = named(train, learning_rate=0.05)
+    fs = [R @ tanh(h) for h in deep]
+    y = np.sin(np.arange(rows))
+    options = dict(width=256, steps=steps, batch_size=size, rng=0, verbose=False)
+    return train(p, fs, y, **options, **rate).loss
+
+
+EARLIER = {"activation": "phi", "learning_rate": "rate"}  # names at de3fd4a0
+
+
+def named(f, **arguments):
+    "Arguments by the names that this version of a function has."
+    known = signature(f).parameters
+    return {k if k in known else EARLIER[k]: x for k, x in arguments.items()}
 
 
 CASES = {  # name -> (function and arguments, is it random?)
@@ -144,6 +162,8 @@ CASES = {  # name -> (function and arguments, is it random?)
     "recurrent, 20 steps of one row": (rows_one_by_one, (20,), False),
     "training, n = 64": (training, (64,), None),
     "training, n = 512": (training, (512,), None),
+    "batches of 2 of 16 inputs, n = 256": (batches, (16, 2), None),
+    "batches of 8 of 32 inputs, n = 256": (batches, (32, 8), None),
 }
 
 
