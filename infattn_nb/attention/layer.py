@@ -176,7 +176,7 @@ class Attention(AttentionSpec, HasTokens):
         Parameters
         ----------
         width
-            n in [1, ∞]; low rank: heads·head_width or ∞
+            n in [1, ∞]; for low-rank heads: heads·head_width or ∞
         exact
             True: keep clip(C) also where the identity would change the law by less
             than 1e-12 in total variation; otherwise the identity is used there

@@ -169,7 +169,7 @@ class Tilted:
         return np.where(np.isnan(log_f), -np.inf, log_f)
 
     def _heads(self, y, log_A):
-        "The same for several heads, by a root of S that is never squared."
+        "The same for several heads, from a root of S, without forming S."
         n, H, s, _ = log_A.shape
         values = np.exp(log_A) @ psd_factor(self.K)
         values = np.sqrt(self.layer.head_variance)*values
@@ -183,7 +183,7 @@ class Tilted:
         return log_f
 
 def tilts_of(layer): # Attention at infinite width
-    "Sampler and terms of a layer whose mask has no cycles; None for others."
+    "Sampler and terms of a layer whose mask has no cycles; None for other layers."
     s = layer.tokens.seq_len
     moving = layer.weights is softmax and layer.score_variance() > 0
     if layer.mask is None or not moving or layer.heads > MOST_TILTED_HEADS:

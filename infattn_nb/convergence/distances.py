@@ -522,7 +522,7 @@ def _on_grid(x, grid):
 # %% ../../nbs/convergence/distances.ipynb #4d9b5a51
 def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10,
                rng: Rng = None) -> np.ndarray:
-    """The paper's estimate of D(p ‖ q), repeated; for one law the noise floor.
+    """The paper's estimate of D(p ‖ q), repeated; for one law it is the noise floor.
 
     Parameters
     ----------

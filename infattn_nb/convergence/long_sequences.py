@@ -113,7 +113,7 @@ def _log_power(f, s):
     return np.array(c[1:])
 
 def _log_product(f, s):
-    "The same for few factors, one after the other."
+    "The same power for few factors, multiplied one after the other."
     f = np.concatenate([np.zeros((1, f.shape[1])), f])
     c = np.full(f.shape, -np.inf)
     c[0] = 0

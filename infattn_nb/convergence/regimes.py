@@ -59,7 +59,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
     layer
         Attention with var_q = var_k; scaling is not used
     width
-        n in [1, ∞]; low rank: heads·head_width or ∞
+        n in [1, ∞]; for low-rank heads: heads·head_width or ∞
     size
         number of draws, an int or a shape
     rng
@@ -99,7 +99,7 @@ def _tied_width(layer, width):
 def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     r"""The law of the outputs with $W^Q = W^K$ and scores divided by n (section 2.2).
 
-    `width=np.inf` is the Gaussian with $A = \mathrm{SoftMax}(\sigma^2K)$.
+    At `width=np.inf` it is the Gaussian with $A = \mathrm{SoftMax}(\sigma^2K)$.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ DISTANCES = {"KL": kl_divergence, "TV": total_variation, "Hellinger": hellinger,
              "W1": wasserstein}
 
 def gaussian_limits(layer: Attention, i: int = -1) -> dict:
-    """The Gaussians of infinitely many heads (eq. (6)) and of scores over n (eq. (5)).
+    """Gaussians for infinitely many heads (eq. (6)) and scores divided by n (eq. (5)).
 
     Parameters
     ----------
@@ -435,7 +435,7 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
     layer
         Attention with heads of any width; the limit has n×n heads
     width
-        n in [1, ∞]; low rank: heads·head_width
+        n in [1, ∞]; for low-rank heads: heads·head_width
     i
         output; None = the output with the largest kurtosis at this width, by 4,096
         draws (the last output, if many are nearly equal or there are more than 700)

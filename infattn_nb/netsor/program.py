@@ -171,9 +171,9 @@ class Program:
         mean
             μ_in, a number or (k,)
         rows
-            their length / width
+            length of the vectors / width
         name
-            name under which `train` accepts their values
+            name under which `train` accepts the values of the vectors
         """
         S = checks.cov(cov, single=True)
         k = len(S)
@@ -202,11 +202,11 @@ class Program:
         size
             number of vectors in the stack
         rows
-            their length / width; 0: one number each, e.g. a bias of each logit
+            length of the vectors / width; 0: one number each, e.g. a bias of each logit
         name
             printed name; None = b1, b2, …
         decays
-            does weight decay act on it? None = only if there are several vectors
+            does weight decay act on them? None = only if there are several vectors
         """
         mean = checks.number(mean, "mean")
         var = checks.number(var, "var", "[0, ∞)", "pass the variance of an entry")
@@ -373,7 +373,7 @@ class Program:
         W
             matrix or readout of this program
         h
-            vector, of the same length as all others that W multiplies
+            vector, of the same length as all other vectors that W multiplies
 
         Returns
         -------
@@ -426,7 +426,7 @@ class Program:
         return self._record(Linear(self, vectors, length, k, coefs))
 
     def nonlin(self, activation: Any, *args: Vector, scores: Scores = ()) -> Nonlin:
-        r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$ by coordinates.
+        r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$, coordinatewise.
 
         Parameters
         ----------
@@ -434,7 +434,7 @@ class Program:
             φ: (h1, …, hk, p1, …, pr) -> array of the shape of h1; or the name of a
             function of infattn_nb.nonlinearities, or a function or module of torch
         *args
-            h1, …, hk: vectors of one length
+            h1, …, hk: vectors of the same length
         scores
             p1, …, pr, which are passed to φ with a last axis of length 1; for stacks,
             blocks (k, r) whose row i is used for row i
@@ -488,9 +488,9 @@ class Program:
         Parameters
         ----------
         Q
-            a queries
+            stack of a queries
         K
-            b keys
+            stack of b keys
         scaling
             "sqrt": divided by √length, "linear": by length
 

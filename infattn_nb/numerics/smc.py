@@ -55,7 +55,7 @@ def outer_sum(x): # (size, number)
 def whitener(total, # sum of outer products, or its diagonal
              count, # number of columns in the sum
             ): # C, or its diagonal
-    r"$C$ with $C^\top C$ the inverse of the mean outer product."
+    r"The matrix $C$ for which $C^\top C$ is the inverse of the mean outer product."
     if total.ndim == 1:
         return np.sqrt((count + PSEUDO_OBSERVATIONS)/(total + PSEUDO_OBSERVATIONS))
     F = (total + PSEUDO_OBSERVATIONS*np.eye(len(total)))/(count + PSEUDO_OBSERVATIONS)

@@ -43,7 +43,7 @@ def sobol(dim, # coordinates of a point
     return np.clip(u, 1e-16, 1 - 1e-16)
 
 def sobol_normals(dim, points, rng=0): # (dim, points)
-    "Quasi-random standard normals, if the dimension allows."
+    "Quasi-random standard normals, if the dimension allows it."
     if not 0 < dim <= qmc.Sobol.MAXDIM:
         return default_rng(rng).standard_normal((dim, points))
     return ndtri(sobol(dim, points, rng))
@@ -200,7 +200,7 @@ class NormalsOfPaths:
         return [default_rng(seed) for seed in self.seeds]
 
     def standard_normal(self, shape): # (P, ...)
-        "Fresh normals of all paths."
+        "Fresh normals for all paths."
         z = np.empty(shape)
         first = 0
         for size, g in zip(self.sizes, self.generators, strict=True):
