@@ -151,7 +151,7 @@ def against_explicit(width=1024, size=4):
                 "explicit simulation",
                 f"{case}: {what}",
                 t / BLOCK,
-                "faster than with all matrices",
+                "as fast as with all matrices",
                 dense / size / (t / BLOCK),
             )
 
@@ -195,7 +195,7 @@ def figures():
             "figures, largest case",
             f"{name}: n = {n}, H = {layer.heads}",
             fast / BLOCK,
-            "faster than with all matrices",
+            "as fast as with all matrices",
             dense / (fast / BLOCK),
         )
 
@@ -211,7 +211,7 @@ def programs(width=4096, size=16):
         "programs",
         f"3-layer plain, 4 inputs, n = {width}",
         fast / size,
-        "faster than dense=True",
+        "as fast as dense=True",
         dense / (fast / size),
     )
 
@@ -248,7 +248,7 @@ def memory():
 
     layer, square = Attention(Tokens(S, relu), heads=H), lambda y: (y**2).sum(0)
     dense = peak(lambda: simulate_dense(layer, 4096, 1, 0))
-    of = "of the explicit simulation"
+    of = "the memory of the explicit simulation"
     row("memory", "explicit simulation, n = 4,096, one sample", dense, of, 1)
     for n in (4096, 10**6):
         with parallel(1):
@@ -263,7 +263,7 @@ def memory():
             "memory",
             f"law.fold over {size:,} samples",
             most,
-            "of 10,000 samples",
+            "the memory for 10,000 samples",
             most / first,
         )
 
@@ -289,7 +289,7 @@ def threads():
                 "threads",
                 f"{name}, {k} thread{'s' * (k > 1)} {where}",
                 x,
-                "faster than one thread",
+                "as fast as one thread",
                 t[0] / x,
             )
 
@@ -299,7 +299,7 @@ def limit_law():
         "4 independent tokens, H = 2": dict(tokens=Tokens(S, identity), heads=2),
         "4 ReLU tokens, H = 4096": dict(tokens=Tokens(S, relu), heads=4096),
     }
-    of = "in the time of the construction"
+    of = "as fast as the construction"
     for name, options in cases.items():
         fresh = [Attention(**options, var_o=1 + k) for k in range(3)]  # laws are kept
         build = min(seconds(layer.law().marginal) for layer in fresh)
@@ -384,7 +384,7 @@ def long_inputs(s=1000, steps=120):
                 call()
 
         new, slow = side_by_side(call, old, repetitions=1)
-        row("long sequences and chains", name, new, "faster than before", slow / new)
+        row("long sequences and chains", name, new, "as fast as before", slow / new)
 
 
 def many_heads(heads=10**5, draws=100, size=BLOCK):
@@ -400,7 +400,7 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
         "many heads",
         "limit of two attention layers of 3 tokens, ReLU and tanh",
         new,
-        "faster than with a series for each pair",
+        "as fast as with a series for each pair",
         slow / new,
     )
     law = Attention(Tokens(S, relu), heads=heads).law()
@@ -413,7 +413,7 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
         "many heads",
         f"{heads:,} heads in the limit: cov(draws={draws})",
         new,
-        "faster than with draws of S",
+        "as fast as with draws of S",
         slow / new,
     )
     for s, h in ((1, 16), (2, 16), (2, 64)):
@@ -428,7 +428,7 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
                 repetitions=20,
             )
         case = f"outputs of {s} token{'s' * (s > 1)}, {h} heads, in the limit"
-        row("many heads", case, new / size, "faster through S than at once", slow / new)
+        row("many heads", case, new / size, "as fast as without S", slow / new)
 
 
 def two_layers(s=4, between=lambda h: h):

@@ -142,7 +142,7 @@ def llama_rows():
             section="transformer",
             case=f"Llama, 8 blocks, s = {s}: exact at n = 1024",
             value=ours,
-            against="faster than torch, weights and forward",
+            against="as fast as torch, weights and forward",
             ratio=theirs / ours,
         )
 
@@ -178,7 +178,7 @@ def rows():
                 section="transformer",
                 case=f"GPT-2 small, s = {s}: {name}",
                 value=value,
-                against="faster than torch, weights and forward",
+                against="as fast as torch, weights and forward",
                 ratio=times[0] / value,
             )
 
@@ -216,7 +216,7 @@ def gradient_rows(s=16):
             section="transformer",
             case=f"gradients, GPT-2 small, s = {s}: {name}",
             value=value,
-            against="faster than torch, weights and both passes",
+            against="as fast as torch, weights and both passes",
             ratio=times[0] / value,
         )
 
@@ -242,7 +242,7 @@ def long_rows():
                 section="transformer",
                 case=f"gradients, GPT-2 small, s = {s}: {name}",
                 value=best[name],
-                against=f"faster than torch in {precision}, weights and both passes",
+                against=f"as fast as torch in {precision}, weights and both passes",
                 ratio=best[precision] / best[name],
             )
 

@@ -137,7 +137,7 @@ class Attention(AttentionSpec, HasTokens):
         return A if see is None else np.where(see, A, 0.)
 
     def check_width(self, width: float) -> float:
-        """Check that this layer can have a width.
+        """Check that this layer can have the given width.
 
         Parameters
         ----------
@@ -162,20 +162,21 @@ class Attention(AttentionSpec, HasTokens):
                           "use law() or infinite_heads() for infinitely many")
         m = self.head_width
         if isinstance(m, int) and n not in (self.heads*m, np.inf):
-            only = f"be heads·head_width = {self.heads*m:g} or np.inf for low rank"
+            only = (f"be heads·head_width = {self.heads*m:g} or np.inf "
+                    "for low-rank heads")
             checks.reject("width", only, f"{n:g}", "change heads or head_width")
         return super().check_width(n)
 
     def law(self, width: float = np.inf, *,
             exact: bool = False) -> HierarchicalGaussian:
-        r"""The law of $(y^1_\alpha, \dots, y^s_\alpha)$ at width n; at ∞, of Theorem 1.
+        r"""The law of $(y^1_\alpha, \dots, y^s_\alpha)$ at width n or ∞ (Theorem 1).
 
         The outputs of all s tokens at one coordinate α; each α has the same law.
 
         Parameters
         ----------
         width
-            n in [1, ∞]; low rank: heads·head_width or ∞
+            n in [1, ∞]; for low-rank heads: heads·head_width or ∞
         exact
             True: keep clip(C) also where the identity would change the law by less
             than 1e-12 in total variation; otherwise the identity is used there
@@ -286,7 +287,7 @@ class Attention(AttentionSpec, HasTokens):
 # %% ../../nbs/attention/layer.ipynb #limitlawcode
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LimitLaw(HierarchicalGaussian):
-    "The limit of a layer with n × n heads, with more accurate methods than draws."
+    "The limit of n × n heads, with methods more accurate than averages over draws."
     layer: Attention
 
     def _exact(self, i):
@@ -376,7 +377,7 @@ def _draw_dense(layer, n, size, g):
     return by_pieces(partial(_dense, layer, n, rng=g), size, max(1, 8*BUFFER//n**2))
 
 def _dense(layer, n, b, rng):
-    "b draws at once."
+    "Outputs at coordinate 0 and scores of b draws at once."
     def W(rows, columns, var):
         return rng.standard_normal((b, rows, columns))*np.sqrt(var/rows)
     y, scores = explicit_layer(layer, layer.tokens.explicit(n, b, rng), W, n)

@@ -53,8 +53,8 @@ def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
         layer.kept[i, doubling] = law.beside(others)
     return layer.kept[i, doubling]
 
-def disturbed(layer): # Attention with tokens of a constant kernel
-    "Layers on tokens of Gram matrices K ± error; none if the error is only rounding."
+def disturbed(layer): # Attention on tokens with a constant kernel
+    "Layers on tokens with Gram matrices K ± error; none if the error is only rounding."
     K, error = layer.tokens.kernel(return_error=True)
     if not error.max() > 1e-13*K.max():
         return ()
@@ -62,7 +62,7 @@ def disturbed(layer): # Attention with tokens of a constant kernel
     return tuple(_with_kernel(layer, K + sign*error) for sign in (1, -1))
 
 def _with_kernel(layer, K):
-    "The layer on Gaussian tokens of the nearest covariance."
+    "The layer on Gaussian tokens with the covariance nearest to K."
     λ, Q = np.linalg.eigh(K)
     C = Q*np.maximum(λ, 0.) @ Q.T
     return replace(layer, tokens=Tokens(len(K), identity, (C + C.T)/2))
@@ -70,7 +70,7 @@ def _with_kernel(layer, K):
 def limit_of_many_heads(layer, # Attention with infinitely many heads
                         i, # output
                        ): # ScaleMixture
-    "N(0, E u); the variance is the mean over one head, with its error."
+    "N(0, E u); E u is the mean of u for one head, with its error."
     v, error = limit_marginal(layer.one_head, i).var(return_error=True)
     ends = [ScaleMixture.constant(max(v + sign*error, 0.)) for sign in (1, -1)]
     return ScaleMixture.constant(v).beside(ends)
@@ -86,7 +86,7 @@ def _limit_marginal(layer, i, doubling):
     return law
 
 def _with_beyond(law, rules, heads, beyond):
-    "The law and the part beyond one head's nodes, which limits its range."
+    "The law with the part beyond one head's nodes, which limits the range of the law."
     U, w = beyond
     if not w.any():
         return []
@@ -114,8 +114,8 @@ def _independent_row(layer, i, **options):
                    heads=layer.heads, scale=layer.output_variance, **options)
 
 def _rules_of_one_head(layer, i):
-    "Gauss rules of u for any number of heads, whether u is singular, what they miss."
-    if layer.weights is softmax: # a function that does not change
+    "Gauss rules of one head's u, whether u is singular, and the part missed."
+    if layer.weights is softmax: # any other function may have a state
         return _kept_rules(_Row(layer, i, _numbers(layer, i)))
     return _found_rules(layer, i)
 
@@ -171,7 +171,7 @@ def _one_head(layer, i):
 # %% ../../nbs/attention/limit.ipynb #19f9aa76
 def head_averages(layer, seeds):
     "E S of one head from each scrambling, (len(seeds), s, s)."
-    layer.tokens.kernel() # a random Gram matrix has no Gaussian limit, and raises
+    layer.tokens.kernel() # raises if the Gram matrix is random: no Gaussian limit
     one = layer.one_head
     s = layer.tokens.seq_len
     size = _points(layer)

@@ -66,7 +66,7 @@ def even_cycle(arcs): # (s, s)
 MOST_TILTS = 2**14 # exponentials in one mixture
 MOST_TILTED_HEADS = 64 # more heads have light tails
 NEARLY_EQUAL = 1e-2 # standard deviations between outputs
-FARTHEST_TILT = 20. # shift of a score; farther, sums over heads lose small weights
+FARTHEST_TILT = 20. # shift of a score; beyond it, sums over heads lose small weights
 
 def order_of(see): # mask (s, s)
     "Tokens, each after all others that it attends to; tokens on a cycle are left out."
@@ -88,7 +88,7 @@ def acyclic(see): # mask (s, s)
 
 @dataclass(frozen=True, eq=False)
 class Shifts:
-    "Shifts of the scores of some rows, each of which tilts them by one exponential."
+    "Shifts of the scores of some rows; each shift is a tilt by one exponential."
     shifts: np.ndarray # (C, s, s)
     log_p: np.ndarray # log of the probability of each (C,)
     log_total: float # log E Σ exp(λ⟨M, G⟩)
@@ -144,7 +144,7 @@ class Tilted:
         return (exponentials.sum(-1) - totals).sum(-1)
 
     def log_terms(self, y, draws): # (Y, s), (n, Hs² + 1) -> (Y, n)
-        "log of N(y; 0, S) divided by the sampling density."
+        "Log of the ratio of N(y; 0, S) to the sampling density."
         s = len(self.K)
         log_A = draws[:, :-1].reshape(len(draws), -1, s, s)
         density = self._one_head if log_A.shape[1] == 1 else self._heads
@@ -169,7 +169,7 @@ class Tilted:
         return np.where(np.isnan(log_f), -np.inf, log_f)
 
     def _heads(self, y, log_A):
-        "The same for several heads, by a root of S that is never squared."
+        "The same for several heads, from a root of S, without forming S."
         n, H, s, _ = log_A.shape
         values = np.exp(log_A) @ psd_factor(self.K)
         values = np.sqrt(self.layer.head_variance)*values
@@ -183,7 +183,7 @@ class Tilted:
         return log_f
 
 def tilts_of(layer): # Attention at infinite width
-    "Sampler and terms of a layer whose mask has no cycles; None for others."
+    "Sampler and terms of a layer whose mask has no cycles; None for other layers."
     s = layer.tokens.seq_len
     moving = layer.weights is softmax and layer.score_variance() > 0
     if layer.mask is None or not moving or layer.heads > MOST_TILTED_HEADS:
@@ -202,7 +202,7 @@ def tilts_of(layer): # Attention at infinite width
     return tilted.draws, tilted.log_terms
 
 def _reach(group):
-    "The largest shift, by a tilt, of a score relative to its own token's."
+    "Largest shift of a score by a tilt, relative to the query's own token."
     own = np.diagonal(group.shifts, axis1=1, axis2=2)[:, :, None]
     return np.abs(group.shifts - own).max()
 
@@ -212,6 +212,6 @@ def _regular(K):
 def unequal(layer, # Attention
             y, # (..., s)
            ): # (...), in standard deviations
-    "The distance of all outputs from equality."
+    "The largest difference between two outputs."
     largest = layer.output_variance*layer.tokens.kernel().diagonal().max()
     return np.ptp(y, axis=-1)/np.sqrt(largest)

@@ -118,7 +118,7 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     p
         one-dimensional law: scipy distribution or marginal
     q
-        one-dimensional law, of the same kinds
+        one-dimensional law: scipy distribution or marginal
     return_error
         also return the error of the quadrature?
 
@@ -183,9 +183,9 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     p
         one-dimensional law: scipy distribution or marginal
     q
-        one-dimensional law, of the same kinds
+        one-dimensional law: scipy distribution or marginal
     return_error
-        also return the change with a coarser search?
+        also return an error, the change if crossings are searched on a coarser grid?
 
     Returns
     -------
@@ -206,7 +206,7 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     def gap(y):
         log_p = p.logpdf(y)
         log_q = q.logpdf(y)
-        same = log_p == log_q # −∞, perhaps
+        same = log_p == log_q # both may be −∞
         return np.where(same, 0., log_p) - np.where(same, 0., log_q)
     def variation(points):
         at = np.union1d(_ends(p, q), _crossings(gap, cuts, points))
@@ -234,7 +234,7 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     p
         one-dimensional law: scipy distribution or marginal
     q
-        one-dimensional law, of the same kinds
+        one-dimensional law: scipy distribution or marginal
     return_error
         also return the error of the quadrature?
 
@@ -282,7 +282,7 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     p
         one-dimensional law: scipy distribution or marginal
     q
-        one-dimensional law, of the same kinds
+        one-dimensional law: scipy distribution or marginal
     return_error
         also return the error of the quadrature?
 
@@ -340,7 +340,7 @@ def kl_of_groups(parts, w):
 
 # %% ../../nbs/convergence/distances.ipynb #6c2a5ba2
 def paired_densities(p, q, i, *, y, draws, rng):
-    "Densities of output i under p and q, antithetic pairs: (groups, 2, len(y))."
+    "Densities of output i under p and q, from antithetic pairs: (groups, 2, len(y))."
     sums = partial(_paired_sums, p, q, i, y)
     parts = fold(sums, np.asarray, draws, rng)
     return parts*JACKKNIFE_GROUPS/(2*draws)
@@ -350,14 +350,15 @@ def _paired_sums(p, q, i, y, size, g):
     parts = np.zeros((JACKKNIFE_GROUPS, 2, len(y)))
     for sign in (1, -1):
         for j, law in enumerate((p, q)):
-            again = np.random.default_rng(seed_sequence(seed_sequence(g))) # each time
+            # the same stream each time
+            again = np.random.default_rng(seed_sequence(seed_sequence(g)))
             v = law.variance(i, size, Mirror(again, sign))
             for a, part in enumerate(np.array_split(v, JACKKNIFE_GROUPS)):
                 parts[a, j] += sum_of_densities(y, part)
     return parts
 
 def paired_layer(layer, name="layer"):
-    "Check that a layer's tokens have a constant limit, which pairing needs."
+    "Check that the Gram matrix of a layer's tokens has a constant limit, for pairing."
     checks.kind(layer, Attention, name, "use kl_divergence for two laws")
     if layer.tokens.random:
         checks.reject(name, "have tokens whose Gram matrix has a constant limit",
@@ -371,10 +372,10 @@ def grouped(draws):
 
 def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18,
               rng: Rng = None, limit: Attention | None = None) -> tuple:
-    r"""The divergence of width n from the limit, from paired draws (Figure 1(B)).
+    r"""Divergence of the law at width n from the limit, by paired draws (Figure 1(B)).
 
     The divergence is in nats, from antithetic pairs, with a jackknife error. For
-    identity tokens the relative error is the same at every n. An output that is
+    identity tokens the relative error hardly depends on n. An output that is
     exactly zero in one of 4096 trial draws gives (inf, 0); a rarer atom is ignored.
 
     Parameters
@@ -424,7 +425,7 @@ def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18
 
 # %% ../../nbs/convergence/distances.ipynb #threecode
 def paired_variances(layer, L, m, rng):
-    "v of the first output: at width m, antithetic, in the limit, (3, size), given L."
+    "v of the first output given L, (3, size): at width m, its partner, in the limit."
     normals, wisharts = rng.spawn(2)
     streams = Streams(None, Mirrored(normals, vanishes=False), Mirrored(wisharts))
     return covariance_given(layer, L, m, L.shape[3:], streams, [0])[0, 0]
@@ -521,7 +522,7 @@ def _on_grid(x, grid):
 # %% ../../nbs/convergence/distances.ipynb #4d9b5a51
 def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10,
                rng: Rng = None) -> np.ndarray:
-    """The paper's estimate of D(p ‖ q), repeated; for one law the noise floor.
+    """The paper's estimate of D(p ‖ q), repeated; for one law it is the noise floor.
 
     Parameters
     ----------

@@ -27,10 +27,10 @@ from ..numerics.quadrature import gauss, jacobi_of_moments
 
 # %% ../../nbs/convergence/long_sequences.ipynb #1d8f3b26
 def _row(s, score_sd, least=1, most=100):
-    "Length and standard deviation, checked; a length may exceed the integers of NumPy."
-    s = checks.number(s, "s", f"[{least}, ∞)", "pass a number of tokens")
+    "Length and standard deviation, checked; a length may exceed NumPy's integers."
+    s = checks.number(s, "seq_len", f"[{least}, ∞)", "pass a number of tokens")
     if s != np.floor(s):
-        checks.reject("s", "be a whole number", s, "count the tokens")
+        checks.reject("seq_len", "be a whole number", s, "count the tokens")
     remedy = "at zero u = 1/s, and above the range one token has nearly all the weight"
     return s, checks.number(score_sd, "score_sd", f"(0, {most}]", remedy)
 
@@ -113,7 +113,7 @@ def _log_power(f, s):
     return np.array(c[1:])
 
 def _log_product(f, s):
-    "The same for few factors, one after the other."
+    "The same power for few factors, multiplied one after the other."
     f = np.concatenate([np.zeros((1, f.shape[1])), f])
     c = np.full(f.shape, -np.inf)
     c[0] = 0
@@ -259,7 +259,7 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     heads
         H
     """
-    below = "above, the sequence is not frozen"
+    below = "above 1 the sequence is not frozen"
     α = checks.number(alpha, "alpha", "[0.01, 0.95]", below)
     heads = checks.heads(heads, finite=True)
     def rule(m):
@@ -271,7 +271,7 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
 
 # %% ../../nbs/convergence/long_sequences.ipynb #52fadb5e
 def effective_alpha(seq_len: float, score_sd: float) -> float:
-    r"""The index for $1/\beta$ at finite s: $z_s/\tau$ with $s\,\bar\Phi(z_s)=1$.
+    r"""The finite-s index $z_s/\tau$ in place of $1/\beta$, with $s\,\bar\Phi(z_s)=1$.
 
     Parameters
     ----------
@@ -316,14 +316,14 @@ def row_overlap(seq_len: float, score_sd: float, correlation: float) -> float:
     both, kept, lost = _pairs(x, τ, ρ, far)
     few = log1p(-np.minimum(lost, .5))
     log_kept = np.where(lost < .5, few, log(np.maximum(kept, 1e-99)))
-    # s may exceed what both allows
+    # two logarithms, because s·both may overflow
     log_both = log(np.maximum(both, 1e-300)) + log(seq_len)
     log_terms = log_both + (seq_len - 1)*log_kept
     overlap = _STEP**2*float(exp(log_terms)[both > 1e-300].sum())
     if overlap < 1e-280:
         checks.reject("seq_len", "leave an overlap of at least 1e-280",
                       f"{seq_len:.3g}",
-                      "pass fewer tokens: its exponent is on the page Long sequences")
+                      "pass fewer tokens; the page Long sequences gives the exponent")
     return overlap
 
 _STEP = .3 # of ξ and η

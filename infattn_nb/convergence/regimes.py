@@ -59,7 +59,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
     layer
         Attention with var_q = var_k; scaling is not used
     width
-        n in [1, ∞]; low rank: heads·head_width or ∞
+        n in [1, ∞]; for low-rank heads: heads·head_width or ∞
     size
         number of draws, an int or a shape
     rng
@@ -99,7 +99,7 @@ def _tied_width(layer, width):
 def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     r"""The law of the outputs with $W^Q = W^K$ and scores divided by n (section 2.2).
 
-    `width=np.inf` is the Gaussian with $A = \mathrm{SoftMax}(\sigma^2K)$.
+    At `width=np.inf` it is the Gaussian with $A = \mathrm{SoftMax}(\sigma^2K)$.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ DISTANCES = {"KL": kl_divergence, "TV": total_variation, "Hellinger": hellinger,
              "W1": wasserstein}
 
 def gaussian_limits(layer: Attention, i: int = -1) -> dict:
-    """The Gaussians of infinitely many heads (eq. (6)) and of scores over n (eq. (5)).
+    """Gaussians for infinitely many heads (eq. (6)) and scores divided by n (eq. (5)).
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def gaussian_limits(layer: Attention, i: int = -1) -> dict:
         {regime: scipy's normal law of output i}
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
-    limits = {"infinite heads": layer.law().marginal(i), # E[v] is that of every H
+    limits = {"infinite heads": layer.law().marginal(i), # the same E[v] for every H
               "1/n": layer.linear_scaling().marginal(i)}
     if layer.var_q == layer.var_k:
         limits["1/n, tied"] = tied_law(layer).marginal(i)
@@ -414,10 +414,10 @@ class LimitErrorResult:
         return f"<p>{about}</p>{self.table.to_html()}"
 
 HEAVIEST = .9 # share of the largest kurtosis; the last output above it is judged
-MOST_ENTRIES = 2**25 # draws of the covariances by which it is chosen
+MOST_ENTRIES = 2**25 # of the drawn covariances by which the output is chosen
 
 def heaviest_output(law, rng): # HierarchicalGaussian
-    "The last output of nearly the largest kurtosis; the last of all if there are many."
+    "The last output whose kurtosis is nearly the largest; the last if s is large."
     size = min(4096, MOST_ENTRIES//law.dim**2)
     if size < 64:
         return law.dim - 1
@@ -435,7 +435,7 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
     layer
         Attention with heads of any width; the limit has n×n heads
     width
-        n in [1, ∞]; low rank: heads·head_width
+        n in [1, ∞]; for low-rank heads: heads·head_width
     i
         output; None = the output with the largest kurtosis at this width, by 4,096
         draws (the last output, if many are nearly equal or there are more than 700)

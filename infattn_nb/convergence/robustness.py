@@ -93,7 +93,7 @@ def student(df: float) -> Callable:
     Callable
         (Generator, shape) -> entries of variance one
     """
-    df = checks.number(df, "df", "(2, ∞)", "below, the variance is infinite")
+    df = checks.number(df, "df", "(2, ∞)", "otherwise the variance is not finite")
     return partial(_student, df=df)
 
 # %% ../../nbs/convergence/robustness.ipynb #ebb48539
@@ -141,7 +141,7 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     rng
         seed: None | int | SeedSequence | Generator
     coords
-        output coordinates to keep; None = one, no axis
+        output coordinates to keep; None = one coordinate, without an axis
     scores
         also return the raw scores?
 
@@ -161,7 +161,7 @@ def _explicit_width(layer, width):
     "The width as an integer; reject layers whose matrices cannot be replaced."
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(Tokens(2, identity))")
     if layer.tokens.activation is None:
-        checks.reject("layer", "have tokens φ(h) with Gaussian h", "those of a program",
+        checks.reject("layer", "have tokens φ(h) with Gaussian h", "a program's tokens",
                       "its matrices cannot be replaced by `entries`")
     return int(layer.check_width(checks.width(width, finite=True)))
 
@@ -223,7 +223,8 @@ def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     s = checks.count(seq_len, "seq_len")
     ρ = checks.number(ρ, "ρ")
     if not -1/max(s - 1, 1) <= ρ <= 1:
-        checks.reject("ρ", "be in [−1/(s − 1), 1]", ρ, "else it is not a covariance")
+        checks.reject("ρ", "be in [−1/(s − 1), 1]", ρ,
+                      "otherwise the matrix is not a covariance")
     return (1 - ρ)*np.eye(s) + ρ
 
 # %% ../../nbs/convergence/robustness.ipynb #b11af895
@@ -235,7 +236,7 @@ def cross_mask(queries: int, keys: int) -> np.ndarray:
     queries
         length of the first sequence
     keys
-        length of the second
+        length of the second sequence
 
     Returns
     -------

@@ -213,7 +213,7 @@ class Config(Entries):
         return ACTIVATIONS[name]
 
     def ensemble(self, tokens): # a number, or labels of one text or of several
-        "Arguments of the `Transformer` whose law the model's initialisation has."
+        "Arguments of the `Transformer` that has the law of the model's initialisation."
         texts = labels_of(tokens)
         self.check()
         self.check_length(texts)
@@ -239,7 +239,7 @@ class Config(Entries):
                 and self.entries["head_dim"]*self.heads != self.width:
             self.reject("head_dim", f"be the width over the heads, "
                         f"{self.width//self.heads}", self.entries["head_dim"],
-                        "only positions would depend on it")
+                        "leave it out: only positions would depend on it")
         for name in self.family.same:
             if self.get(name) not in (None, self.width):
                 self.reject(name, f"equal the width {self.width}", self.get(name),
@@ -411,7 +411,7 @@ class Config(Entries):
     def turning(self):
         "Which layers have rotary positions?"
         rotary = self.family.rotary
-        listed = self.by_layer("no_rope_layers") # 1 = the layer has
+        listed = self.by_layer("no_rope_layers") # 1 = the layer has them
         every = self.get("no_rope_layer_interval")
         if listed is None and every is not None:
             listed = [(l + 1) % every for l in range(self.layers)]
@@ -632,4 +632,4 @@ def _reject_kind(kind, config):
     checks.reject("config", f"have a model_type among {', '.join(MODELS)}", got,
                   meant or f"{like}a module of the same blocks can be read with "
                   "from_torch(module, texts=…, roles=…), or "
-                  "make it with Transformer(cov, blocks=[Block(…), …])")
+                  "described with Transformer(cov, blocks=[Block(…), …])")

@@ -78,8 +78,8 @@ def _reject(body):
                         f"{type(body).__name__} alone; pass the block that adds it to "
                         "its input, or describe the layer with "
                         f"Attention(tokens, heads={getattr(body, 'num_heads', '…')})")
-    raise TypeError("`module` must be an encoder of torch or of a family that is "
-                    f"read, got {type(body).__name__}; pass `roles` for a module of "
+    raise TypeError("`module` must be an encoder of torch or of a supported "
+                    f"family, got {type(body).__name__}; pass `roles` for a module of "
                     f"your own, or {REMEDY}")
 
 def config_of(module):

@@ -54,7 +54,7 @@ class Diagnosis:
     stream: np.ndarray = _empty() # squared norm of the stream's gradient, (b, L + 1)
     tangent: np.ndarray = _empty() # Θ, the sum of all θ, for the loss of all texts
     embedding: np.ndarray = _empty() # θ of the embeddings, (b,)
-    size: np.ndarray = _empty() # root mean square of the stream, before a last norm
+    size: np.ndarray = _empty() # root mean square of the stream, before a final norm
 
     def __len__(self) -> int:
         return len(self.cosine)
@@ -89,7 +89,7 @@ def joined(parts) -> Diagnosis: # records of groups of networks
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #di-diagnose
 def diagnose(t, g) -> Diagnosis: # a Transformer, its Gradients
-    "The record of an ensemble of gradients of any shape."
+    "The record of an ensemble of networks with any number of leading axes."
     stream = np.einsum("...ii->...", g.gram)
     L = len(t.blocks)
     norms = {}
@@ -162,14 +162,14 @@ def drawn(t, n, size, seed, # a Transformer, a width, networks, a SeedSequence
     return joined(found)
 
 def _some_drawn(t, n, readout, number, seed, gradients, silent):
-    "A group, in the thread that computes it."
+    "Draw one group, in the thread that computes it."
     with np.errstate(all="ignore" if silent else None):
         if gradients:
             return diagnose(t, t.gradients(n, number, seed, readout=readout))
         return Diagnosis(**forward_numbers(t, t.chain(n, number, seed)))
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-cost
-_ANNOUNCED_SECONDS = 5 # seconds
+_ANNOUNCED_SECONDS = 5 # longer work is announced
 
 _TOO_FEW = 1.8 # factor by which a shared machine may be slower
 _TOO_MANY = 1.8 # factor by which later calls may be faster than the first
@@ -179,7 +179,7 @@ def warn_if_long(what, # the work
                  perhaps, # the same for work that may not be necessary
                  about, # words about the amount of work
                 ):
-    "Warn before long work begins, with a range of its time."
+    "Warn before long work begins, with a range for its expected time."
     sure = sum(times*_seconds(once, times) for once, times in parts)
     more = sum(times*_seconds(once, times) for once, times in perhaps)
     if sure + more > _ANNOUNCED_SECONDS:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/initialisation/report.ipynb #rp-thresholds
 class Verdict(NamedTuple):
-    "A sentence."
+    "A sentence about a finding."
     name: str # name of the quantity
     mark: str # "✓": within the threshold, "!": beyond it, "·": information
     text: str # the sentence, with its threshold
@@ -211,7 +211,7 @@ def _times_said(factor):
     return f"× {factor:.3g}" if factor < np.inf else "where zeros were intended"
 
 def _runs_said(blocks, factors):
-    "blocks 1–5 × 1.41 … 2.46, block 9 × 2"
+    "Runs of blocks in words: blocks 1–5 × 1.41 … 2.46, block 9 × 2."
     runs: list = []
     for block, factor in zip(blocks, factors):
         if runs and block == runs[-1][-1][0] + 1:
@@ -221,7 +221,7 @@ def _runs_said(blocks, factors):
     return ", ".join(map(_run_said, runs))
 
 def _run_said(run):
-    "Neighbouring blocks."
+    "A run of neighbouring blocks in words, with factors."
     (first, a), (last, b) = run[0], run[-1]
     if len(run) == 1:
         return f"block {first} {_times_said(a)}"
@@ -324,7 +324,7 @@ def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png", "json"
         return html_of(r).encode()
     if kind == "json":
         return (json.dumps(r.numbers(), ensure_ascii=False, indent=1) + "\n").encode()
-    from matplotlib import pyplot as plt # late: it takes time
+    from matplotlib import pyplot as plt # imported late, because it takes time
     said = [f"{v.mark} {v.text}" + (f" → {v.advice}" if v.advice else "")
             for v in r.verdicts]
     sheet = six_panels(r.panels, f"{r.title}: {shape_said(r)}, {r.size} networks",
@@ -441,7 +441,7 @@ class Report:
 
     @property
     def shown(self) -> list[Verdict]:
-        "The other sentences."
+        "The sentences that are not in `details`."
         return list(filter(_is_shown, self.verdicts))
 
     def _drawn_otherwise(self):
@@ -463,7 +463,7 @@ class Report:
         size = self.measured.finite.size
         if size.size and size.shape[1] > 2: # the last one may follow a norm
             first, last = size.mean(0)[[0, -2]]
-            times = f", {last/first:.3g} times" if first > 0 else ""
+            times = f", by a factor of {last/first:.3g}" if first > 0 else ""
             yield Verdict("stream", "·", f"the stream grows from a root mean square of "
                           f"{first:.3g} to {last:.3g} before the last block{times}"
                           if last >= first else "the stream shrinks from a root mean "
@@ -494,7 +494,7 @@ class Report:
     @property
     def comparison(self) -> "DataFrame":
         "A DataFrame with this network and the one with which it is compared."
-        import pandas as pd # late: it takes time
+        import pandas as pd # imported late, because it takes time
         reports = [self] if self.against is None else [self, self.against]
         titles = [r.title for r in reports]
         if len(set(titles)) < len(titles):
@@ -519,7 +519,7 @@ class Report:
     @property
     def table(self) -> "DataFrame":
         "A DataFrame with means over networks, a row per block."
-        import pandas as pd # late: it takes time
+        import pandas as pd # imported late, because it takes time
         m = self.measured
         finite = m.finite
         columns = {"cosine": finite.cosine[:, 1:].mean(0),
@@ -542,7 +542,7 @@ class Report:
     @property
     def spreads(self) -> "DataFrame":
         "A DataFrame with spreads over networks, at this and at infinite width."
-        import pandas as pd # late: it takes time
+        import pandas as pd # imported late, because it takes time
         ε = self.thresholds.max_width_spread or WIDTH.default
         rows = {}
         limits = varying(self.measured.limit)
@@ -594,7 +594,7 @@ class Report:
                           f"networks, {self.readout}")
 
     def save(self, path: str | Path) -> Path:
-        """Write one file with the whole report; an incomplete file is never left.
+        """Write one file with the whole report; no incomplete file is left behind.
 
         Parameters
         ----------
@@ -682,7 +682,7 @@ def report(transformer: Transformer, width: float | None = None,
     verbose
         show a progress bar, on a terminal or in a notebook?
     fixed
-        at another width, as in Transformer.chain
+        what stays fixed at another width, "variance" or "std", as in Transformer.chain
     vocab_size
         size of the vocabulary of a language model's head, at least 2; None = as in its
         config
@@ -740,7 +740,7 @@ def _warn_of_time(t, wide, n, readout, size):
     warn_if_long("this report", parts, [(one, advice)], f"{counted(size, 'network')} "
                  f"of {len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')} "
                  f"at each width, and up to {counted(advice, 'network')} for advice if "
-                 "thresholds are crossed; fewer tokens take less")
+                 "thresholds are crossed; fewer tokens take less time")
 
 def _reject_another(given):
     "Reject an object that is not a Transformer, with advice for configs and modules."

@@ -53,7 +53,7 @@ def repeated(t: Transformer, layers: int) -> Transformer:
     period = next(p for p in periods if all(map(same, stack[p:], stack)))
     if L % period:
         checks.reject("layers", f"be multiples of {period}, after which the blocks of "
-                      "the transformer repeat", L, "or pass a uniform one")
+                      "the transformer repeat", L, "or pass a uniform transformer")
     return replace(t, blocks=[stack[l % period] for l in range(L)])
 
 # %% ../../nbs/initialisation/scan.ipynb #sn-class
@@ -82,7 +82,7 @@ class Scan:
     width: float | None = None
 
     def __post_init__(self) -> None:
-        import pandas as pd # late: it takes time
+        import pandas as pd # imported late, because it takes time
         remedy = "pass e.g. scan(transformer).table"
         checks.kind(self.table, pd.DataFrame, "table", remedy)
         for name in ("rule", "layers", "residual", "scores", "score"):
@@ -95,7 +95,7 @@ class Scan:
         if not len(self._grid):
             checks.reject("table", "have cells of a grid, that is rows without a rule",
                           "none",
-                          "keep some of them")
+                          "keep some of these rows")
 
     @cached_property
     def _whole(self):
@@ -140,7 +140,7 @@ class Scan:
         found = made(deep, row["residual"], row["scores"], row.get("embeddings", 1.))
         if found is None:
             checks.reject("cell", "be a network whose numbers do not overflow",
-                          "factors beyond it", "choose another")
+                          "factors that are too large", "choose another cell")
         return found
 
     def _row(self, cell):
@@ -157,7 +157,7 @@ class Scan:
 
     @property
     def _twice(self):
-        "Rules in the table that the given network follows already."
+        "Rules in the table that the given network already follows."
         names = dict.fromkeys(self._whole["rule"])
         if self.transformer is None:
             return []
@@ -176,7 +176,7 @@ class Scan:
             values = sorted(set(grid[name]))
             if len(values) > 2 and best[name] in (values[0], values[-1]):
                 end = "smallest" if best[name] == values[0] else "largest"
-                yield (f"it is on the edge of the grid, at the {end} {name} "
+                yield (f"this cell is on the edge of the grid, at the {end} {name} "
                        f"({best[name]:g}): extend the grid")
         for name in self._twice:
             yield (f"the network already has the factors of {name}, so the row {name} "
@@ -248,12 +248,12 @@ class Scan:
         Axes, or array of Axes if there are several depths
             The maps.
         """
-        import matplotlib.pyplot as plt # late: it takes time
+        import matplotlib.pyplot as plt # imported late, because it takes time
         from matplotlib.axes import Axes
         grid = self._grid
         if grid.duplicated(["layers", *_AXES]).any():
             checks.reject("table", "have each cell of the grid once",
-                          "one twice", "plot e.g. the rows of one scan")
+                          "a cell twice", "plot e.g. the rows of one scan")
         maps = sorted(set(zip(grid["layers"], grid["embeddings"])))
         several = len(set(grid["embeddings"])) > 1
         if ax is None:
@@ -275,7 +275,7 @@ class Scan:
             panel.set_title(f"{counted(L, 'block')}{more}")
         panels[0].set_ylabel("residual scale")
         bar = panels[-1].figure.colorbar(image, ax=list(panels), pad=.02)
-        bar.set_label("powers of ten beyond")
+        bar.set_label("log₁₀(worst/threshold)")
         _legend(panels[0].figure, set(table["rule"]))
         return panels[0] if len(panels) == 1 else panels
 
@@ -347,14 +347,14 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     warn_if_long("this scan", [(two, blocks*how["size"]/2)], [],
                  f"{counted(len(jobs), 'network')}, {size} draws of each, "
                  f"{counted(len(t.cov), 'token')}; fewer cells, tokens or a smaller "
-                 "`size` take less")
+                 "`size` take less time")
     rows = in_order(partial(_judged, how, thresholds), jobs)
     found = []
     with progress_bar(verbose, total=len(jobs), leave=False, desc="scan") as bar:
         for row in rows:
             found.append(row)
             bar.update(1)
-    import pandas as pd # late: it takes time
+    import pandas as pd # imported late, because it takes time
     return Scan(pd.DataFrame(found), t, width)
 
 # %% ../../nbs/initialisation/scan.ipynb #sn-cells
@@ -412,7 +412,7 @@ def _several(given, name, example=""):
     many = np.iterable(given) and not isinstance(given, str)
     items = list(given) if many else [given]
     if example and not items:
-        checks.reject(name, "hold at least one", "none", f"pass e.g. {example}")
+        checks.reject(name, "hold at least one item", "none", f"pass e.g. {example}")
     return items
 
 # %% ../../nbs/initialisation/scan.ipynb #sn-draw
@@ -445,7 +445,7 @@ def _legend(figure, rules):
         return
     if figure.get_layout_engine() is None: # or it would cover a label
         figure.set_layout_engine("constrained")
-    from matplotlib.lines import Line2D # late: it takes time
+    from matplotlib.lines import Line2D # imported late, because it takes time
     look = dict(ls="", mfc="0.85", mec="k", ms=6)
     shown = [Line2D([], [], marker=MARKS[name], label=name, **look) for name in MARKS
              if name in rules]

@@ -180,8 +180,8 @@ class AttentionDescent(DescentEstimator):
     def scores(self, X: ArrayLike, when: str = "end") -> np.ndarray:
         """Scores of the row that is read out, before mask and softmax.
 
-        (networks, heads, Q, s), or (networks, heads, Q, s, s) for several rows that
-        are read out.
+        The shape is (networks, heads, Q, s), or (networks, heads, Q, s, s) if several
+        rows are read out.
 
         Parameters
         ----------
@@ -193,7 +193,7 @@ class AttentionDescent(DescentEstimator):
         X = self._ready(X)
         if self.heads == np.inf:
             checks.reject("heads", "be finite for scores", "np.inf",
-                          "attention(X) gives their mean weights")
+                          "attention(X) returns the mean weights")
         return self._of_layer("scores", X, when, -1)
 
     @property

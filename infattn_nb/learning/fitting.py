@@ -40,7 +40,7 @@ from ..numerics.workers import in_order, pieces
 
 # %% ../../nbs/learning/fitting.ipynb #completecode
 PARTICLES_AT_ONCE = 64 # number of particles
-FORM_NUMBERS = 2**22 # largest number in completed forms
+FORM_NUMBERS = 2**22 # largest number of entries in completed forms
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -142,7 +142,7 @@ class ParticlePosterior(Posterior):
 
 # %% ../../nbs/learning/fitting.ipynb #sidebyside
 def abreast(layer, view, latents, slopes=False): # [(P, M k)] or two of them
-    "Features of all sequences, in pieces, optionally with derivatives by log var_qk."
+    "Features of all sequences, in pieces, optionally with derivatives in log var_qk."
     H, M = latents[0].shape[2:]
     P, s, e = view.values.shape
     R = view.readout.shape[1]
@@ -190,7 +190,7 @@ class KernelPosterior(Posterior):
         return np.ones(1), mean[None], np.maximum(variances, 0.)[None]
 
     def covariance(self, X):
-        "(Q, Q, D)."
+        "Covariance, (Q, Q, D)."
         _, C = self.process(X, joint=True)
         return np.repeat(C[..., None], self.Y.shape[1], axis=2)
 
@@ -204,12 +204,12 @@ class KernelPosterior(Posterior):
 PRODUCT_NUMBERS = 2**22 # largest number of features that are multiplied at once
 
 def moved(A): # weights of attention (P, R, s, HM)
-    "Derivatives of the weights by log var_qk; scores are proportional to its root."
+    "Derivatives of the weights in log var_qk; scores are proportional to its root."
     surprise = np.log(np.maximum(A, TINIEST))
     return .5*through_softmax(A, surprise, 2)
 
 def mean_covariance(likelihood, z, slope=False): # S (P, P), or S and T (2, P, P)
-    "S averaged over draws from the prior; T + Tᵀ is its derivative by log var_qk."
+    "S averaged over draws from the prior; T + Tᵀ is its derivative in log var_qk."
     layer, view = likelihood.layer, likelihood.view
     P, s, e = view.values.shape
     each = max(P*e, view.readout.shape[1]*s + e)
@@ -261,7 +261,7 @@ class Turn(NamedTuple):
     ended: list # hyperparameters at the end of their range
 
     @classmethod
-    def to(cls, logs, bounds, change): # change: of the log evidence, from further logs
+    def to(cls, logs, bounds, change): # change: of log evidence, given a step in logs
         "The Turn at the end of a maximisation within bounds [(low, high), …]."
         up_and_down = [[change(e*np.log(2)), change(-e*np.log(2))] for e in np.eye(3)]
         noticed = np.abs(up_and_down).max(1)

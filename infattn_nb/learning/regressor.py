@@ -90,8 +90,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     log_evidences_, ancestors_
         log evidence of each island; number of particles of the prior with descendants
     var_qk_, var_vo_, alpha_
-        values used for the posterior; with `optimizer="evidence"` those of largest
-        evidence
+        values used for the posterior; with `optimizer="evidence"` the values
+        of largest evidence
     latents_, weights_
         particles (dim, M), their weights (M,)
     n_features_in_
@@ -293,9 +293,9 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
 
         The result is a pandas.DataFrame with the log evidence for each number of heads,
         its standard error, and the probability of the model if all are equally likely a
-        priori. There is one fit per number, with its own optimizer if there is one. A
-        fit takes a fraction of a second for infinitely many heads, and much longer for
-        a few heads (see `expected_seconds`).
+        priori. There is one fit per number, which chooses its own hyperparameters if
+        `optimizer` is set. A fit takes a fraction of a second for infinitely many heads,
+        and much longer for a few heads (see `expected_seconds`).
 
         Parameters
         ----------
@@ -369,6 +369,7 @@ def _problem(model, X, y):
     y = targets(y, len(X.lengths))
     least = least_noise(model.var_vo, X)
     if model.alpha < least:
-        checks.reject("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
+        checks.reject("alpha",
+                      f"be at least {least:.2g}, 1e-12 of the largest variance",
                       model.alpha, "smaller noise is dominated by rounding")
     return X, y

@@ -120,7 +120,7 @@ def _cotangents(found, end, k, b): # (b, k, m), or None
     x[:, pairs.out[own]] = d[:, own]
     return x
 
-BLOCK_NUMBERS = 2**22 # numbers of the networks that are drawn side by side
+BLOCK_NUMBERS = 2**22 # most numbers in networks that are drawn side by side
 
 def _piecewise(sample, plan, size, rng):
     "Results of `sample`, for a bounded number of networks at a time."
@@ -513,7 +513,7 @@ class ProgramGradients:
         k = self.outputs.shape[-1]
         sizes = self.tangent.mean(tuple(range(self.outputs.ndim - 1)))
         name = "ProgramGradients"
-        return (f"{name}({k} outputs at width {self.width:g}, mean tangent "
+        return (f"{name}({k} output{'s'*(k > 1)} at width {self.width:g}, mean tangent "
                 f"{np.diag(sizes).mean():.4g}, of {len(self.by_matrix)} matrices)")
 
 # %% ../../nbs/netsor/gradients.ipynb #gr-gradients
@@ -542,7 +542,8 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     Returns
     -------
     ProgramGradients
-        outputs, tangent kernels (in total and by matrix), scores, and cotangents
+        outputs, scores, tangent kernels (in total and by matrix), and a method for
+        inner products of cotangents
 
     Raises
     ------
@@ -570,7 +571,7 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     return ProgramGradients(f, kernels, scores, n, 0., inner)
 
 def _two_of(program, u, v):
-    "Two vectors of one length."
+    "Two vectors of the same length."
     pair = program.own(Vector, [u, v], "u, v")
     program.same_length(pair, "u, v")
     for h in pair:
@@ -580,7 +581,7 @@ def _two_of(program, u, v):
     return pair
 
 def asked_outputs(program, outputs): # tuple of Output
-    "Outputs of a program, or TypeError or ValueError."
+    "The outputs, checked; a TypeError or ValueError for other objects."
     checks.kind(program, Program, "program", "write one with Program()")
     outputs = program.own(Vector, outputs, "outputs", some=True)
     for f in outputs:
@@ -597,7 +598,7 @@ def _limit_gradients(program, outputs, left_out, size, seed):
     if random:
         checks.reject("width", "be finite for a program with random scores",
                       f"∞ with `{program.name(random[0])}`", "its tangent kernel stays "
-                      "random: take a large width, the error is of order n^(-1/2); "
+                      "random: take a large width (the error is of order n^(-1/2)); "
                       "for whole transformers use Transformer.gradients")
     shape = checks.shape(size)
     drawn = Paths(program, BATCHES, 0, wanted=outputs)

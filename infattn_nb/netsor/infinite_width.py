@@ -72,7 +72,8 @@ class Limit:
 
     def __repr__(self):
         paths = self.drawn.size if self.drawn.random else 1
-        return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
+        return (f"Limit({len(self.program.nodes)} vectors and scores, "
+                f"{paths} path{'s'*(paths > 1)})")
 
     @overload
     def mean(self, u: Vector, *, return_error: Literal[False] = ...) -> Any: ...
@@ -227,7 +228,7 @@ class Limit:
 
     def rvs(self, outputs: Vectors, size: Size = 1, rng: Rng = None, *,
             coords: int | None = None, scores: Scores | None = None) -> Any:
-        """Samples, each with its own scores; coordinates are independent given them.
+        """Samples, each with its own scores; given these, coordinates are independent.
 
         Parameters
         ----------
@@ -283,7 +284,7 @@ class Limit:
                               "a nonlinear function of Gaussian vectors", "use `rvs`")
             first, = self.drawn.answers(lambda batch: means_of(batch, [X]))[:1]
             if np.any(first):
-                checks.reject(name, "have mean zero", "another", "use `rvs`")
+                checks.reject(name, "have mean zero", "another mean", "use `rvs`")
         X = self.drawn.view(outputs)
         S = self.drawn.answers(lambda batch: batch.joint_covariance([X]))
         if len(S) == 1 and len(S[0]) == 1:

@@ -95,7 +95,7 @@ class Program:
         for f in (b for x in node.args for b in bases(x)):
             if isinstance(f, (Output, Logits)):
                 checks.reject(self.name(f), "end the network",
-                              f"it in {type(node).__name__}",
+                              f"it as an argument of {type(node).__name__}",
                               "it is a number: use the vector that was read out")
         self.nodes.append(node)
         return node
@@ -107,7 +107,7 @@ class Program:
 
     def own(self, kind: Any, things: Any, what: str, *,
             some: bool = False) -> tuple[Any, ...]:
-        """Vectors or scores of this program, or TypeError or ValueError.
+        """The given vectors or scores, checked to belong to this program.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class Program:
         return things
 
     def same_length(self, vectors: Sequence[Vector], what: str) -> Fraction:
-        """The length that the vectors share, or ValueError.
+        """The common length of the vectors; a ValueError if there is none.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Program:
                rows: float | Fraction = 1, *, name: str = "") -> Input:
         r"""New initial vectors $(h_\alpha) \sim N(\mu_{in}, \Sigma_{in})$ (2.1 (ii)).
 
-        They are one stack: `X[i]` is a vector, `for x in X` goes through them.
+        They are one stack. `X[i]` is a vector, and `for x in X` goes through the rows.
 
         Parameters
         ----------
@@ -171,9 +171,9 @@ class Program:
         mean
             μ_in, a number or (k,)
         rows
-            their length / width
+            length of the vectors / width
         name
-            name under which `train` accepts their values
+            name under which `train` accepts the values of the vectors
         """
         S = checks.cov(cov, single=True)
         k = len(S)
@@ -202,14 +202,14 @@ class Program:
         size
             number of vectors in the stack
         rows
-            their length / width; 0: one number each, e.g. a bias of each logit
+            length of the vectors / width; 0: one number each, e.g. a bias of each logit
         name
             printed name; None = b1, b2, …
         decays
-            does weight decay act on it? None = only if there are several vectors
+            does weight decay act on them? None = only if there are several vectors
         """
         mean = checks.number(mean, "mean")
-        var = checks.number(var, "var", "[0, ∞)", "the variance of an entry")
+        var = checks.number(var, "var", "[0, ∞)", "pass the variance of an entry")
         k = checks.count(size, "size")
         name = _name_of(name, f"b{len(self.parameters) + 1}")
         length = Fraction(0) if isinstance(rows, int) and rows == 0 else fraction(rows)
@@ -334,7 +334,8 @@ class Program:
         Matrix
             multiplies vectors: `W @ h`
         """
-        var = checks.number(var, "var", "[0, ∞)", "n times the variance of an entry")
+        var = checks.number(var, "var", "[0, ∞)",
+                            "pass n times the variance of an entry")
         name = _name_of(name, f"W{len(self.matrices) + 1}")
         W = Matrix(self, name, var, fraction(rows))
         self.matrices.append(W)
@@ -358,7 +359,7 @@ class Program:
         Readout
             a row that reads out vectors of one length, the same for several texts
         """
-        var = checks.number(var, "var", "[0, ∞)", "the variance of an entry of r")
+        var = checks.number(var, "var", "[0, ∞)", "pass the variance of an entry of r")
         name = _name_of(name, f"R{len(self.readouts) + 1}")
         R = Readout(self, name, var, Fraction(0))
         self.readouts.append(R)
@@ -372,7 +373,7 @@ class Program:
         W
             matrix or readout of this program
         h
-            vector, of the same length as all others that W multiplies
+            vector, of the same length as all other vectors that W multiplies
 
         Returns
         -------
@@ -425,7 +426,7 @@ class Program:
         return self._record(Linear(self, vectors, length, k, coefs))
 
     def nonlin(self, activation: Any, *args: Vector, scores: Scores = ()) -> Nonlin:
-        r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$ by coordinates.
+        r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$, coordinatewise.
 
         Parameters
         ----------
@@ -433,7 +434,7 @@ class Program:
             φ: (h1, …, hk, p1, …, pr) -> array of the shape of h1; or the name of a
             function of infattn_nb.nonlinearities, or a function or module of torch
         *args
-            h1, …, hk: vectors of one length
+            h1, …, hk: vectors of the same length
         scores
             p1, …, pr, which are passed to φ with a last axis of length 1; for stacks,
             blocks (k, r) whose row i is used for row i
@@ -487,9 +488,9 @@ class Program:
         Parameters
         ----------
         Q
-            a queries
+            stack of a queries
         K
-            b keys
+            stack of b keys
         scaling
             "sqrt": divided by √length, "linear": by length
 

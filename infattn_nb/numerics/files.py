@@ -90,7 +90,7 @@ def writable(path, name, kinds):
     except (OSError, ValueError) as e:
         why = getattr(e, "strerror", None) or e
         checks.reject(name, "be in a folder that can be written",
-                      f"{str(path)!r:.80} ({why})", "choose another")
+                      f"{str(path)!r:.80} ({why})", "choose another path")
     return path, kind
 
 # %% ../../nbs/numerics/files.ipynb #fi-ending
@@ -133,7 +133,7 @@ def ending_well(command, # name of the command
         print(f"{command}: interrupted; {interrupted}", file=sys.stderr)
         sys.exit(130)
     except MemoryError:
-        sys.exit(f"{command}: the memory does not suffice; choose fewer {fewer}")
+        sys.exit(f"{command}: there is not enough memory; choose fewer {fewer}")
 
 # %% ../../nbs/numerics/files.ipynb #fi-picture
 def picture(fig, kind, **options):

@@ -55,7 +55,7 @@ def outer_sum(x): # (size, number)
 def whitener(total, # sum of outer products, or its diagonal
              count, # number of columns in the sum
             ): # C, or its diagonal
-    r"$C$ with $C^\top C$ the inverse of the mean outer product."
+    r"The matrix $C$ for which $C^\top C$ is the inverse of the mean outer product."
     if total.ndim == 1:
         return np.sqrt((count + PSEUDO_OBSERVATIONS)/(total + PSEUDO_OBSERVATIONS))
     F = (total + PSEUDO_OBSERVATIONS*np.eye(len(total)))/(count + PSEUDO_OBSERVATIONS)
@@ -121,7 +121,7 @@ def borrowed_metric(u, # gradients (dim, M)
 
 # %% ../../nbs/numerics/smc.ipynb #17303561
 ACCEPTANCE_RATE = .8 # intended acceptance probability of the moves
-STEP_JITTER = .6, 1.2 # a particle's step, in units of the common one
+STEP_JITTER = .6, 1.2 # a particle's step, in units of the common step
 
 def inner_slope(target): # latents (dim, M) -> (dim, M)
     "The target's `rough_slope`, or its gradient if there is none."

@@ -18,7 +18,7 @@ from scipy.stats import qmc
 
 # %% ../../nbs/numerics/stand_ins.ipynb #fa7b33c4
 class Normals(Protocol):
-    "All that a draw at infinite width needs of its generator."
+    "The methods of a generator that a draw at infinite width uses."
     def standard_normal(self, shape: tuple[int, ...], /) -> np.ndarray:
         "Independent standard normals of this shape."
 
@@ -34,7 +34,7 @@ class Streams(NamedTuple):
         return cls(*rng.spawn(3))
 
 # %% ../../nbs/numerics/stand_ins.ipynb #sobol-code
-def sobol(dim, # numbers of a point
+def sobol(dim, # coordinates of a point
           points, # number of points, preferably a power of two
           rng=0, # None | int | SeedSequence | Generator: scrambles them
          ): # (dim, points), in (0, 1)
@@ -43,7 +43,7 @@ def sobol(dim, # numbers of a point
     return np.clip(u, 1e-16, 1 - 1e-16)
 
 def sobol_normals(dim, points, rng=0): # (dim, points)
-    "Quasi-random standard normals, if the dimension allows."
+    "Quasi-random standard normals, if the dimension allows it."
     if not 0 < dim <= qmc.Sobol.MAXDIM:
         return default_rng(rng).standard_normal((dim, points))
     return ndtri(sobol(dim, points, rng))
@@ -53,7 +53,7 @@ class Quasi:
     "A stand-in for a Generator in a layer's sampler, from a scrambled Sobol sequence."
     def __init__(self, dim, size, seed, axis=-1):
         self.u = iter(sobol(dim, size, seed)) # a dimension per number
-        self.axis = axis # the dimension of the samples
+        self.axis = axis # the axis of the samples
 
     def spawn(self, k):
         return [self]*k
@@ -200,7 +200,7 @@ class NormalsOfPaths:
         return [default_rng(seed) for seed in self.seeds]
 
     def standard_normal(self, shape): # (P, ...)
-        "Fresh normals of all paths."
+        "Fresh normals for all paths."
         z = np.empty(shape)
         first = 0
         for size, g in zip(self.sizes, self.generators, strict=True):

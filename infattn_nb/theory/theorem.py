@@ -109,7 +109,7 @@ def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *
            size: int = 1, rng: Rng = None) -> tuple[np.ndarray, np.ndarray]:
     r"""The average of ψ over coordinates as a function of the scores.
 
-    The G-vars are those of simulated networks (appendix C.1.2).
+    The G-vars come from simulated networks (appendix C.1.2).
 
     Parameters
     ----------

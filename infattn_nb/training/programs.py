@@ -99,7 +99,7 @@ class Asked(NamedTuple):
     at: np.ndarray # positions of the rows among these, (k, D)
 
 class Reply(NamedTuple):
-    "A forward pass."
+    "The result of a forward pass."
     values: np.ndarray # (b, k, D)
     value: dict # values of every node
     coords: dict # coordinates of the arguments of every product
@@ -221,7 +221,7 @@ class Needs(NamedTuple):
 
     @property
     def large(self):
-        "Does the run take much time, or half of the memory?"
+        "Does the run take much time, or more than half of the memory?"
         large = self.bytes > checks.memory_of_the_machine()/2
         return large or self.seconds > ANNOUNCED_SECONDS
 
@@ -535,7 +535,7 @@ class Steps(Record):
         return len(means) - 1 - int(np.argmin(means)) >= self.patience
 
     def arrays(self):
-        "Networks first."
+        "The recorded arrays, with networks on the first axis."
         names = "outputs", "loss", "watched", "watched_loss"
         columns = ([getattr(s, name) for s in self.steps] for name in names)
         return [None if x[0] is None else np.stack(x, axis=1) for x in columns]
@@ -758,7 +758,7 @@ def _warn_of(result, rate, last):
                     f"learning rate {rate:.3g}: `diverged` marks them, and their "
                     "results are NaN; a smaller rate avoids this")
     if result.interrupted:
-        checks.warn(f"interrupted at step {last}: the networks are those of this step",
+        checks.warn(f"interrupted at step {last}; its networks are returned",
                     RuntimeWarning)
 
 def _is_nested(outputs):
@@ -817,7 +817,7 @@ def _rule(optimizer, momentum, nesterov, betas, eps, dense): # Rule
                       "pass betas=(β₁, β₂)")
     if rule.entrywise and dense is False:
         checks.reject("dense", "be True or None for Adam", False,
-                      "it acts entry by entry, so matrices must be explicit")
+                      "Adam acts entry by entry, so matrices must be explicit")
     return rule
 
 def _check_schedule(schedule):
@@ -883,7 +883,7 @@ def _widening(parametrization, base_width, n):
                   "the learning rate was found, or leave it out")
 
 def _factors(plan, rate_factors, optimizer):
-    "{matrix: factor of its rate}"
+    "Factors of the rates, {matrix: factor}."
     factors = {W: mup_factor(W, optimizer, plan.widening) for W in plan.trained}
     if rate_factors is None:
         return factors
@@ -898,7 +898,7 @@ def _factors(plan, rate_factors, optimizer):
     return factors
 
 def _watch_loss(watched, y_watch, loss, D, mean):
-    "Watched values (N, w) -> losses (N,), or None."
+    "The function from watched values (N, w) to losses (N,), or None."
     if y_watch is None:
         return None
     if not watched or any(isinstance(x, Score) for x in watched):
@@ -973,11 +973,11 @@ def _resumed(plan, N, before, rule):
     "The networks of an earlier run, on copies."
     known = before._learner
     if known.plan.program is not plan.program or known.plan.n != plan.n:
-        checks.reject("init", "be a run of the same program and width", "another",
+        checks.reject("init", "be a run of the same program and width", "another run",
                       "pass that program and width")
     if known.plan.widening != plan.widening:
-        checks.reject("base_width", "be that of the resumed run", "another",
-                      "pass the same parametrization and base width")
+        checks.reject("base_width", "equal the base width of the resumed run",
+                      "another", "pass the same parametrization and base width")
     if len(before.loss) != N:
         checks.reject("size", "be the number of networks in the run that is resumed",
                       f"{N} after {len(before.loss)}", "leave it as it was")
@@ -995,7 +995,7 @@ def _resumed(plan, N, before, rule):
     return before._seed, blocks, before.steps
 
 def _found_rate(learner, loss, share, block):
-    "A rate from the tangent kernels of some networks; for Muon and Adam the usual one."
+    "A rate from the tangent kernels of some networks, or Muon's or Adam's usual rate."
     plan, rule = learner.plan, learner.rule
     if rule.optimizer == "muon":
         return .02

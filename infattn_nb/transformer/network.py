@@ -190,7 +190,7 @@ class Transformer(Network):
             a label per token, for tangent kernels between texts; None = the texts of
             the transformer
         fixed
-            at another width, as in `chain`
+            what stays fixed at another width, as in `chain`
         count_readout
             count the readout as trained in tangent kernels?
 

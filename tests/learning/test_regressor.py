@@ -1051,7 +1051,7 @@ TABLE = np.ones((4, 6))
         ),
         (
             lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((0, 2))], Y[:2]),
-            r"`X\[1\]` must have a token",
+            r"`X\[1\]` must have at least one token",
         ),
         (
             lambda: AttentionRegressor(readout=1, **SMALL).fit(

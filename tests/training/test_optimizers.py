@@ -350,6 +350,6 @@ def test_a_base_width_comes_with_mup_alone():
         with pytest.raises(ValueError, match="`base_width` must be passed with param"):
             train(p, f, [1.0, -1.0], width=32, **how)
     run = train(p, f, [1.0, -1.0], width=32, steps=1, size=1, verbose=False)
-    with pytest.raises(ValueError, match="`base_width` must be that of the resumed"):
+    with pytest.raises(ValueError, match="`base_width` must equal the base width of"):
         mup = dict(parametrization="mup", base_width=8)
         train(p, f, [1.0, -1.0], width=32, steps=1, init=run, **mup)
