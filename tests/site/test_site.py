@@ -47,17 +47,21 @@ def stored(page):
     return json.loads((NBS / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"]
 
 
+PROCESS = """import gc
+from nbdev.quarto import refresh_quarto_yml
+from nbdev.serve import proc_nbs
+refresh_quarto_yml()
+proc_nbs(n_workers=0)
+gc.freeze() # at the end each page's shell collects garbage among all objects"""
+
+
 @pytest.fixture(scope="session")
 def project(tmp_path_factory):
     "A copy of the project with the pre-processed pages in _proc."
     here = tmp_path_factory.mktemp("site")
     copy_project(ROOT, here, "nbs", "infattn_nb")
-    code = (
-        "from nbdev.quarto import refresh_quarto_yml as r; from nbdev.serve import "
-        "proc_nbs as p; r(); p(n_workers=0)"
-    )
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True
+        [sys.executable, "-c", PROCESS], cwd=here, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr[-800:]
     assert "Warning" not in run.stderr, run.stderr[-800:]
