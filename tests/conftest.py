@@ -19,6 +19,12 @@ signal.signal(
     signal.SIGINT, signal.default_int_handler
 )  # a run in the background may have been made to ignore it; its children heed it too
 
+BEYOND_THEOREM = pytest.mark.filterwarnings(
+    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
+)  # the theorem as printed does not cover these programs, and they say so
+ROUGH_POSTERIOR = pytest.mark.filterwarnings(
+    "ignore:the posterior is rough:RuntimeWarning"
+)  # small clouds of particles are rough, and say so
 CHROMIUM = next(
     filter(
         None,

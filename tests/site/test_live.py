@@ -10,7 +10,6 @@ import subprocess
 import threading
 import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +31,7 @@ from tables import (
     mlp_limit,
 )
 from test_search import NODE
+from written import NBS
 
 from infattn_nb import AttentionDescent, Program, Transformer
 from infattn_nb.attention.spec import AttentionSpec
@@ -43,7 +43,6 @@ from infattn_nb.theory import averages
 
 pytestmark = pytest.mark.xdist_group("live")  # its fixtures are made once
 
-NBS = Path(__file__).parents[2] / "nbs"
 stored = lambda name: json.loads((NBS / "data" / name).read_text())
 
 # Figures on a phone

@@ -2,7 +2,6 @@
 pandoc. What comes out of it: site/test_browser.py.
 """
 
-import configparser
 import json
 import os
 import re
@@ -19,18 +18,13 @@ import run_pages
 import yaml
 from conftest import copy_project
 from every import on_every_page
-from run_pages import PAGES
+from written import CFG, NBS, PAGES, ROOT
 
 from infattn_nb._modidx import d as modidx
 
 pytestmark = pytest.mark.xdist_group("site")  # its fixtures are made once
 
-ROOT = Path(__file__).parents[2]
-NBS = ROOT / "nbs"
 SITE = yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))
-_parser = configparser.ConfigParser(delimiters=["="])
-_parser.read(ROOT / "settings.ini", encoding="utf-8")
-CFG = _parser["DEFAULT"]
 HOST, BLOB = (
     CFG["doc_host"] + CFG["doc_baseurl"] + "/",
     CFG["git_url"] + f"/blob/{CFG['branch']}/",

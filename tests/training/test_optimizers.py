@@ -4,6 +4,7 @@ unknown matrices against explicit ones, tangent kernels against the limit.
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 
 from infattn_nb import Program, from_config, gradients, train
 from infattn_nb.huggingface import next_tokens
@@ -13,9 +14,7 @@ from infattn_nb.nonlinearities import relu, tanh, times
 from infattn_nb.training.optimizers import MUP, Rule, muon_step
 from infattn_nb.transformer.as_program import ScoreSoftmax
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 IDS = [1, 4, 4, 2, 0]
 ANGLES = np.outer(np.arange(5), [1.0, 0.2])
 n = 8
