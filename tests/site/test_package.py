@@ -21,22 +21,6 @@ import infattn_nb
 pytestmark = pytest.mark.xdist_group("package")  # its fixtures are made once
 
 
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory):
-    out = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", out, ROOT],
-        check=True,
-        capture_output=True,
-    )
-    return out
-
-
-@pytest.fixture(scope="module")
-def wheel(dist):
-    return next(dist.glob("*.whl"))
-
-
 def test_source_holds_tests_that_run_there(dist, tmp_path):
     "Those that need neither pages nor tools."
     shutil.unpack_archive(next(dist.glob("*.tar.gz")), tmp_path)
