@@ -3,6 +3,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -171,6 +172,20 @@ def undrawn(monkeypatch):
         "infattn_nb.paper.command.files",
         lambda data, fig: [("csv", as_csv(data)), ("png", b""), ("pdf", b"")],
     )
+
+
+@pytest.fixture(scope="session")
+def dist(pytestconfig, tmp_path_factory):
+    "A folder with what is published: the source, and the wheel built from it."
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out]
+    subprocess.run([*build, pytestconfig.rootpath], check=True, capture_output=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def wheel(dist):
+    return next(dist.glob("*.whl"))
 
 
 @pytest.hookimpl(optionalhook=True)
