@@ -3,6 +3,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,12 @@ signal.signal(
     signal.SIGINT, signal.default_int_handler
 )  # a run in the background may have been made to ignore it; its children heed it too
 
+BEYOND_THEOREM = pytest.mark.filterwarnings(
+    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
+)  # the theorem as printed does not cover these programs, and they say so
+ROUGH_POSTERIOR = pytest.mark.filterwarnings(
+    "ignore:the posterior is rough:RuntimeWarning"
+)  # small clouds of particles are rough, and say so
 CHROMIUM = next(
     filter(
         None,
@@ -165,6 +172,20 @@ def undrawn(monkeypatch):
         "infattn_nb.paper.command.files",
         lambda data, fig: [("csv", as_csv(data)), ("png", b""), ("pdf", b"")],
     )
+
+
+@pytest.fixture(scope="session")
+def dist(pytestconfig, tmp_path_factory):
+    "A folder with what is published: the source, and the wheel built from it."
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out]
+    subprocess.run([*build, pytestconfig.rootpath], check=True, capture_output=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def wheel(dist):
+    return next(dist.glob("*.whl"))
 
 
 @pytest.hookimpl(optionalhook=True)

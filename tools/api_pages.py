@@ -1,8 +1,6 @@
 """The API reference: a table of all public names, and a page for each class. They are
 made from docstrings, and examples from the cells of `nbs/reference/classes.ipynb`.
 
-    python tools/api_pages.py [FOLDER]
-
 Quarto runs it before rendering, in the folder of the pages. There it also puts what
 nbdev shows of a cell, in reverse, into the order of the code, linked to its module.
 """
@@ -25,16 +23,10 @@ from written import CFG, NBS, PUBLIC, read, text  # noqa: E402
 
 OBJECTS = {n: getattr(import_module(place), n) for n, (place, _) in PUBLIC.items()}
 PAGES = {p.relative_to(NBS).as_posix(): read(p)["cells"] for p in NBS.rglob("*.ipynb")}
-MODULES = {
-    page: f"infattn_nb/{page.removesuffix('.ipynb')}.py"
-    for page in sorted(PAGES)
-    if (ROOT / "infattn_nb" / page).with_suffix(".py").exists()
-}
+FILES = {page: Path("infattn_nb", page).with_suffix(".py") for page in sorted(PAGES)}
+MODULES = {page: file for page, file in FILES.items() if (ROOT / file).exists()}
 
 MAIN = "Attention", "Transformer", "Program", "AttentionRegressor", "AttentionDescent"
-SIGNS = str.maketrans(
-    {"|": r"\|", "*": "∗", "~": r"\~", "^": r"\^", "<": r"\<", "[": r"\["}
-)  # which Markdown would take for its own
 
 
 def plain(said):
@@ -42,7 +34,7 @@ def plain(said):
     parts = re.split(r"(\$[^$]*\$|`[^`]*`)", said)
     for k, part in enumerate(parts):
         if k % 2 == 0:
-            parts[k] = part.translate(SIGNS)
+            parts[k] = re.sub(r"([|~^<[])", r"\\\1", part).replace("*", "∗")
         elif part.startswith("$"):
             parts[k] = part.replace(r"\|", r"\Vert{}").replace("|", r"\vert{}")
     return "".join(parts).replace("``", "`")
@@ -57,9 +49,6 @@ def table(columns, rows):
 def paragraph(doc):
     "The first paragraph of a docstring."
     return plain(doc.split("\n\n")[0].replace("\n", " "))
-
-
-# Calls and docstrings
 
 
 def kind_of(annotation):
@@ -78,10 +67,10 @@ def signature(name, thing):
     bare = [p.replace(annotation=p.empty) for p in call.parameters.values()]
     bare = [p for p in bare if p.name not in ("self", "cls")]
     shown = f"{name}{call.replace(parameters=bare, return_annotation=call.empty)}"
-    shown = shown.replace("=inf", "=np.inf").replace("(None, None, None)", "(None)")
+    shown = shown.replace("=inf", "=np.inf")
     shown = re.sub(r"<function (?:\w+\.)*(\w+) at \w+>", r"\1", shown)
     lines = wrap(shown, 87, subsequent_indent="    ", break_on_hyphens=False)
-    kind = "" if inspect.isclass(thing) else kind_of(call.return_annotation)
+    kind = kind_of(call.return_annotation)
     return "\n".join(lines) + (f" -> {kind}" if kind not in ("", "None", "Any") else "")
 
 
@@ -89,12 +78,12 @@ def sections(doc):
     "The numpydoc sections of a docstring: head -> pairs (entry, what is said of it)."
     _, *parts = re.split(r"^(\w+)\n-{3,}$", doc, flags=re.M)
     entry = re.compile(r"^(\S.*?)(?: : (.*))?$((?:\n +\S.*|\n *$)*)", flags=re.M)
-    found = {head: entry.findall(body) for head, body in zip(parts[::2], parts[1::2])}
-    for head, entries in found.items():
-        said = [f"{kind}. {more}" if kind else more for _, kind, more in entries]
-        found[head] = [
-            (e[0], plain(" ".join(s.split()))) for e, s in zip(entries, said)
-        ]
+    found = {}
+    for head, body in zip(parts[::2], parts[1::2]):
+        found[head] = []
+        for name, kind, more in entry.findall(body):
+            said = f"{kind}. {more}" if kind else more
+            found[head].append((name, plain(" ".join(said.split()))))
     return found
 
 
@@ -104,11 +93,9 @@ def described(doc, thing=None):
     known = inspect.signature(thing).parameters if thing else {}
     rows = []
     for names, said in parts.get("Parameters", []):
-        p = known.get(
-            re.search(r"\w+", names)[0]
-        )  # the first of several that are alike
-        if p is not None:
-            kind = plain(kind_of(p.annotation))
+        first = re.search(r"\w+", names)[0]  # of several that are alike
+        if first in known:
+            kind = plain(kind_of(known[first].annotation))
             code = kind and f"<code>{kind}</code>"
             rows.append((f"<code>{plain(names)}</code>", code, said))
     columns = {"parameter": ":---", "type": ":---", "meaning": ":--------"}
@@ -119,13 +106,8 @@ def described(doc, thing=None):
     return "\n\n".join(filter(None, found))
 
 
-# The page of a class
-
-
 def methods(cls):
-    """Public methods and properties, those of the package's own base classes included;
-    those that tab completion shows, if the class says which.
-    """
+    "Public methods and properties that tab completion shows, also inherited ones."
     found = {}
     fields = getattr(cls, "__dataclass_fields__", ())
     offered = getattr(cls, "_shown", dir(cls))
@@ -165,15 +147,11 @@ def class_page(name):
     found.append(example(name))
     for method, (member, function) in methods(cls).items():
         found.append(f"## {name}.<wbr>{method} {{#{name.lower()}.{method}}}")
-        if isinstance(member, property):
-            found += ["A property.", described(inspect.getdoc(function))]
-            continue
-        found.append(f"```python\n{signature(f'{name}.{method}', function)}\n```")
+        call = f"```python\n{signature(f'{name}.{method}', function)}\n```"
+        found.append("A property." if isinstance(member, property) else call)
         found.append(described(inspect.getdoc(function), function))
     return "\n\n".join(filter(None, found)) + "\n"
 
-
-# The index
 
 INDEX = """---
 title: "API reference"
@@ -197,8 +175,6 @@ def entry(name):
     thing = OBJECTS[name]
     if inspect.isclass(thing):
         target = f"{name.lower()}.qmd"
-    elif not inspect.isroutine(thing):  # a ready-made nonlinearity
-        thing = type(thing)
     line = re.split(r"(?<=[.!?]) (?=[A-Z])", paragraph(inspect.getdoc(thing)))[0]
     return f"[{plain(name)}]({target})", f"`{place}`", line
 
@@ -245,8 +221,6 @@ def inventory():
     return head.format(**CFG).encode() + zlib.compress("".join(rows).encode())
 
 
-# What nbdev shows of a cell
-
 SHOWN = re.compile(r"show_doc\((\w+)\)")
 
 
@@ -269,8 +243,7 @@ def in_order(page, name):
 if __name__ == "__main__":
     for path in Path().rglob("*.ipynb"):
         path.write_text(json.dumps(in_order(read(path), path.as_posix())))
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "api")
-    folder.mkdir(exist_ok=True)
+    Path("api").mkdir(exist_ok=True)
     for file, text_of_page in pages().items():
-        (folder / file).write_text(text_of_page, encoding="utf-8")
+        Path("api", file).write_text(text_of_page, encoding="utf-8")
     Path("objects.inv").write_bytes(inventory())

@@ -15,6 +15,7 @@ import re
 import subprocess
 import symtable
 import sys
+from functools import cache
 from pathlib import Path
 from textwrap import wrap
 
@@ -110,31 +111,28 @@ def scopes(table):
         yield from scopes(child)
 
 
-def symbols(source):
-    "Every name in every scope, and whether its scope is the outermost one."
+@cache
+def names(source):
+    """Global names of a piece of code: what it leaves for the code below, what it uses
+    at once, and what it uses when its functions are called.
+    """
+    left, now, later = set(), set(), set()
     for scope in scopes(symtable.symtable(source, "cell", "exec")):
-        for symbol in scope.get_symbols():
-            yield symbol, scope.get_type() == "module"
+        outermost = scope.get_type() == "module"
+        used = now if outermost else later
+        for s in scope.get_symbols():
+            is_global = outermost or s.is_global()
+            if is_global and s.is_referenced():
+                used.add(s.get_name())
+            is_left = outermost or s.is_declared_global()
+            if is_left and (s.is_assigned() or s.is_imported()):
+                left.add(s.get_name())
+    return left, now, later
 
 
 def given(source):
     "Names that a cell leaves for the cells below it."
-    return {
-        s.get_name()
-        for s, top in symbols(source)
-        if (s.is_assigned() or s.is_imported()) and (top or s.is_declared_global())
-    }
-
-
-def taken(source):
-    "Global names that a cell uses: at once, and when its functions are called."
-    now = {s.get_name() for s, top in symbols(source) if top and s.is_referenced()}
-    later = {
-        s.get_name()
-        for s, top in symbols(source)
-        if not top and s.is_global() and s.is_referenced()
-    }
-    return now, later
+    return names(source)[0]
 
 
 def statements(source):
@@ -151,12 +149,12 @@ def from_nowhere(sources):
         [],
     )
     for statement in (s for source in sources for s in statements(source)):
-        now, later = taken(statement)
+        left, now, later = names(statement)
         own = (
-            set() if re.match(r"[^=(]*[-+*/@|]?= ", statement) else given(statement)
+            set() if re.match(r"[^=(]*[-+*/@|]?= ", statement) else left
         )  # x = f(x) asks for an earlier x
         missing += sorted((now - own - known) | (later - everywhere))
-        known |= given(statement)
+        known |= left
     return list(dict.fromkeys(missing))
 
 

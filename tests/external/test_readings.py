@@ -402,8 +402,8 @@ def test_embeddings_are_measured():
     with pytest.raises(
         ValueError,
         match=(
-            "add word embeddings in front of its first block, got something that "
-            "differs by 67 %"
+            "add word embeddings in front of its first block, got a sum that differs "
+            "by 67 %"
         ),
     ):
         from_torch(module, texts=S)
@@ -721,7 +721,7 @@ def test_biases_that_are_drawn():
         assert abs(a.variance(f"b{k}") / size - 1) < 0.6
     assert not t.source.given
     said = " ".join(repr(report(t, size=4, rng=0)).split())
-    assert "values of attn.c_attn.bias, attn.c_proj.bias where zeros were prom" in said
+    assert "values of attn.c_attn.bias, attn.c_proj.bias where zeros were int" in said
     real = grams_of_draws(t, module)
     assert p_value(real, drawn_by_the_law(t)) > 1e-6
     plain = t.altered(lambda a: dict(var_bv=0.0, var_bo=0.0))

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from report_cases import WORDS, small
+from report_cases import small
 
 from infattn_nb import report as draw_report
 from infattn_nb.initialisation import html as html_module
@@ -16,16 +16,6 @@ from infattn_nb.initialisation.panels import PANELS, Focused, six_panels
 from infattn_nb.initialisation.report import DETAILS, file_of
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
-
-
-@pytest.fixture(scope="module")
-def report():
-    return draw_report(small(var_q=9.0), 48, 12, 5, labels=WORDS, title="a <small> one")
-
-
-@pytest.fixture(scope="module")
-def page(report):
-    return file_of(report, "html").decode()
 
 
 class Reader(HTMLParser):

@@ -35,14 +35,6 @@ def test_letters_that_no_font_has_are_named_in_a_line(
     )
 
 
-@pytest.fixture
-def silent(monkeypatch):
-    "A picture that shows itself would stop a script."
-    monkeypatch.setattr(plt, "show", lambda *a, **k: pytest.fail("plt.show was called"))
-    yield
-    plt.close("all")
-
-
 def test_what_is_drawn_are_the_gradients(silent):
     t = small(var_q=4.0)
     g, far = t.gradients(32, 6, 0), t.gradients(np.inf, 6, 0)

@@ -79,7 +79,7 @@ def test_powers_by_hand():
         spread=np.inf,
         blocks=0.0,
     )
-    assert powers(lost) == dict.fromkeys(NAMES, np.inf)
+    assert powers(lost) == dict.fromkeys(lost, np.inf)
 
 
 def test_every_threshold_has_one_quantity():

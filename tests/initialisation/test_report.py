@@ -42,16 +42,6 @@ HERE = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def report():
-    return draw_report(small(var_q=9.0), 48, 12, 5, labels=WORDS, title="a <small> one")
-
-
-@pytest.fixture(scope="module")
-def page(report):
-    return file_of(report, "html").decode()
-
-
-@pytest.fixture(scope="module")
 def sheets(report):
     return {kind: file_of(report, kind) for kind in ("png", "pdf")}
 
@@ -509,14 +499,6 @@ def test_built_in_shapes_are_the_real_ones():
 
 
 # Plots
-
-
-@pytest.fixture
-def silent(monkeypatch):
-    "A picture that shows itself would stop a script."
-    monkeypatch.setattr(plt, "show", lambda *a, **k: pytest.fail("plt.show was called"))
-    yield
-    plt.close("all")
 
 
 def plots():

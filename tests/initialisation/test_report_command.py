@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from config_cases import LLAMA
-from report_cases import TINY, WORDS, small
+from report_cases import TINY, WORDS
 
-from infattn_nb import report as draw_report
 from infattn_nb.initialisation import html as html_module
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 
@@ -24,11 +23,6 @@ HERE = Path(__file__).parents[1]
 
 
 COMMAND = Path(sys.executable).with_name("infattn_report")
-
-
-@pytest.fixture(scope="module")
-def report():
-    return draw_report(small(var_q=9.0), 48, 12, 5, labels=WORDS, title="a <small> one")
 
 
 BAD_PLACES = [

@@ -72,7 +72,7 @@ def test_broken_variants_are_rejected():
     assert found[0] > ALARM  # the start is the same
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+@pytest.mark.parametrize("optimizer", nightly(["sgd", "muon"], "muon"))
 @pytest.mark.parametrize("kind", nightly(KINDS, *KINDS[1:]))
 @pytest.mark.long
 @pytest.mark.power("half of the rate")

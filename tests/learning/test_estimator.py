@@ -4,15 +4,14 @@ import pickle
 
 import numpy as np
 import pytest
+from conftest import ROUGH_POSTERIOR
 from regressor_cases import data
 from sklearn.exceptions import InconsistentVersionWarning
 
 from infattn_nb import AttentionRegressor
 from infattn_nb.learning import estimator
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the posterior is rough:RuntimeWarning"
-)  # small clouds are rough, and say so
+pytestmark = ROUGH_POSTERIOR
 
 
 SMALL = dict(n_islands=2, n_particles=16, n_moves=2)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import ROUGH_POSTERIOR
 from numpy.random import SeedSequence
 from regressor_cases import MANY, brute, layer_target, normal_grid, ragged, scalar_case
 
@@ -14,9 +15,7 @@ from infattn_nb.learning.sequences import padded, stacked
 from infattn_nb.numerics.stand_ins import sobol_normals
 from infattn_nb.numerics.smc import cloud_at
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the posterior is rough:RuntimeWarning"
-)  # small clouds are rough, and say so
+pytestmark = ROUGH_POSTERIOR
 
 
 def test_gradient_of_the_evidence_of_infinitely_many_heads():

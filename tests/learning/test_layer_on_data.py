@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import ROUGH_POSTERIOR
 from numpy.random import default_rng
 from regressor_cases import data, layer_target
 from scipy.stats import multivariate_normal
@@ -15,9 +16,7 @@ from infattn_nb.learning.layer_on_data import (
 )
 from infattn_nb.learning.sequences import padded, stacked
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the posterior is rough:RuntimeWarning"
-)  # small clouds are rough, and say so
+pytestmark = ROUGH_POSTERIOR
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4])

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import nightly
+from conftest import ROUGH_POSTERIOR, nightly
 from numpy.random import SeedSequence, default_rng
 from regressor_cases import (
     MANY,
@@ -61,9 +61,7 @@ from infattn_nb.numerics.smc import (
     leapfrog,
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the posterior is rough:RuntimeWarning"
-)  # small clouds are rough, and say so
+pytestmark = ROUGH_POSTERIOR
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "nbs/data"

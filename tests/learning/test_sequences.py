@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from conftest import ROUGH_POSTERIOR
 from numpy.random import default_rng
 
 from infattn_nb import embed_features, make_recall, patches
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the posterior is rough:RuntimeWarning"
-)  # small clouds are rough, and say so
+pytestmark = ROUGH_POSTERIOR
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 from netsor_cases import Σ
 from scipy.special import ndtr
 from scipy.stats import norm
@@ -20,9 +21,7 @@ from infattn_nb.nonlinearities import (
     tanh,
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 def angle(a, b, c):

@@ -4,14 +4,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 from netsor_cases import PROGRAMS, program
 
 from infattn_nb import Program, simulate
 from infattn_nb.nonlinearities import softmax, tanh
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 def test_memory_is_linear_in_the_width():

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 from stack_cases import COV
 
 from infattn_nb import Program, gradients
 from infattn_nb.nonlinearities import erf, gelu, tanh
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 @pytest.mark.parametrize("φ", [erf, gelu, tanh], ids=repr)

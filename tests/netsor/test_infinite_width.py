@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 
 from infattn_nb import Program, limit, simulate
 from infattn_nb.nonlinearities import erf, relu, tanh
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 @pytest.mark.power("second moments 2 % off, means 1 % off")

@@ -8,15 +8,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 from scipy.stats import ks_2samp
 
 from infattn_nb import AssumptionWarning, Program, Transformer, gram, limit, simulate
 from infattn_nb.netsor import attention
 from infattn_nb.nonlinearities import relu, tanh
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 def written(t):

@@ -1,15 +1,13 @@
 """A mini-batch runs the rows that it needs."""
 
-import pytest
+from conftest import BEYOND_THEOREM
 from stack_cases import COV
 
 from infattn_nb import Program
 from infattn_nb.netsor.passes import PassPlan
 from infattn_nb.nonlinearities import tanh
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 def test_a_mini_batch_runs_its_own_rows():

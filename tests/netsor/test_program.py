@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import nightly
+from conftest import BEYOND_THEOREM, nightly
 from netsor_cases import PROGRAMS, Σ, crosswise, mlp_then_attention, program, repeated
 from scipy.stats import ks_2samp
 
@@ -32,9 +32,7 @@ from infattn_nb.netsor import attention, mlp
 from infattn_nb.netsor.nodes import Score
 from infattn_nb.nonlinearities import clip, erf, relu, softmax, tanh
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 def scores_of(p):

@@ -1,14 +1,12 @@
 """Matrices that are revealed step by step: broken variants are rejected."""
 
 import pytest
-from conftest import nightly
+from conftest import BEYOND_THEOREM, nightly
 from revealed_cases import p_of_law, trained
 
 from infattn_nb.netsor.revealed import Revealed
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 def fresh_matrix(self, E, turn, other, forward):

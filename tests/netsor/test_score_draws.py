@@ -3,16 +3,14 @@
 from unittest.mock import patch
 
 import numpy as np
-import pytest
+from conftest import BEYOND_THEOREM
 
 from infattn_nb import Program, limit
 from infattn_nb.netsor import attention, score_paths
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import clip
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 def test_batches_are_drawn_again_for_each_question():

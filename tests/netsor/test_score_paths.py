@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 from stack_cases import both
 
 from infattn_nb import Program, limit
@@ -13,9 +14,7 @@ from infattn_nb.netsor.score_paths import Batch, Paths
 from infattn_nb.nonlinearities import clip, relu, tanh
 from infattn_nb.numerics.hermite import cross_moment
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 @pytest.mark.long

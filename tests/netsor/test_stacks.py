@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 from stack_cases import COV, MASK, both
 
 from infattn_nb import Program, gradients, limit, simulate, train
@@ -11,9 +12,7 @@ from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.netsor.stacks import Stacks, live_rows
 from infattn_nb.nonlinearities import clip, relu, softmax, tanh, times
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 def test_a_loop_is_a_stack():

@@ -4,7 +4,6 @@ the network or from the folder that INFATTN_MATHJAX names (where
 `es5/tex-chtml-full.js` lies).
 """
 
-import configparser
 import gzip
 import html
 import http.server
@@ -22,16 +21,12 @@ from pathlib import Path
 import pack_source
 import pytest
 from conftest import CHROMIUM, browser
-from run_pages import PAGES
 from run_pages import name as name_of
 from test_search import ENGINEER, NODE, STUDENT, pages, searched
+from written import CFG, PAGES, ROOT
 
 pytestmark = pytest.mark.xdist_group("browser")  # its fixtures are made once
 
-ROOT = Path(__file__).parents[2]
-_parser = configparser.ConfigParser(delimiters=["="])
-_parser.read(ROOT / "settings.ini", encoding="utf-8")
-CFG = _parser["DEFAULT"]
 PUBLISHED, HOSTS = CFG.getboolean("published"), (CFG["git_url"], CFG["doc_host"])
 MATHJAX = os.environ.get("INFATTN_MATHJAX")
 API = (

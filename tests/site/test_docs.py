@@ -3,13 +3,10 @@
 import ast
 import inspect
 import re
-from pathlib import Path
 
 from every import on_every, on_every_page
 from public import PUBLIC
-from run_pages import NBS, cells
-
-ROOT = Path(__file__).parents[2]
+from run_pages import NBS, ROOT, cells
 
 
 def public_calls():

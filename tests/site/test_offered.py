@@ -13,7 +13,7 @@ from offer import INSTALL, LEARNING, ROOT, WHEEL, data_of, offer, offered
 from run_pages import PAGES
 from run_pages import name as name_of
 
-DAILY = {"distributions/hierarchical", "paper/figures"}
+DAILY = {"distributions/hierarchical"}
 
 
 def stored(name):
@@ -87,29 +87,16 @@ def pictures(nb):
 
 
 @pytest.fixture(scope="module")
-def jupyter(tmp_path_factory):
+def jupyter(wheel, tmp_path_factory):
     "A fresh environment with Jupyter's kernel and the wheel; its Python."
     home = tmp_path_factory.mktemp("jupyter")
-    subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True)
-    python = home / "venv/bin/python"
-    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    wheel = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        home,
-        ROOT,
-    ]
-    subprocess.run(wheel, check=True)
-    subprocess.run(
-        [*pip, "ipykernel", "nbclient", "scikit-learn", next(home.glob("*.whl"))],
-        check=True,
-    )
+    make = [sys.executable, "-m", "venv", "--without-pip", home]
+    subprocess.run(make, check=True)
+    python = home / "bin/python"
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "-q"]
+    install += ["--disable-pip-version-check", "--no-compile"]
+    needs = ["ipykernel", "nbclient", "scikit-learn", wheel]
+    subprocess.run([*install, *needs], check=True)
     return python
 
 
@@ -134,13 +121,13 @@ NAMES = [
 ]
 
 
-@pytest.mark.xdist_group("jupyter")
+@pytest.mark.xdist_group("package")
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_where_there_is_only_the_wheel(name, folder, jupyter, tmp_path):
     assert run(name, folder, jupyter, tmp_path) == pictures(stored(name))
 
 
-@pytest.mark.xdist_group("jupyter")
+@pytest.mark.xdist_group("package")
 @pytest.mark.parametrize(
     "command", ["infattn_figures", "infattn_report", "infattn_train"]
 )

@@ -1,7 +1,6 @@
 """What gets installed: the package alone, light to import."""
 
 import ast
-import configparser
 import inspect
 import re
 import shutil
@@ -11,36 +10,15 @@ import zipfile
 from functools import lru_cache
 from graphlib import TopologicalSorter
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 import written
 from public import PUBLIC
+from written import CFG, ROOT
 
 import infattn_nb
 
 pytestmark = pytest.mark.xdist_group("package")  # its fixtures are made once
-
-ROOT = Path(__file__).parents[2]
-NAME = configparser.ConfigParser(delimiters=["="])
-NAME.read(ROOT / "settings.ini", encoding="utf-8")
-CFG = NAME["DEFAULT"]
-
-
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory):
-    out = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", out, ROOT],
-        check=True,
-        capture_output=True,
-    )
-    return out
-
-
-@pytest.fixture(scope="module")
-def wheel(dist):
-    return next(dist.glob("*.whl"))
 
 
 def test_source_holds_tests_that_run_there(dist, tmp_path):

@@ -8,15 +8,13 @@ import json
 import os
 import re
 from functools import lru_cache
-from pathlib import Path
 
 import pytest
 from public import PUBLIC
-from run_pages import PAGES
+from written import PAGES, ROOT
 
 from infattn_nb import Program
 
-ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "nbs/reference"  # of the page
 ITEMS = """§2.1, P(1); P(2)–P(4); §2.1 (i), (ii); §2.2, P(5); §2.2, P(6); Definition 1
 (A)(i)–(iii); Definition 1 (B)(iv); Fact 1, P(7); Assumption 1 (a), (b);

@@ -6,15 +6,13 @@ import inspect
 import re
 import subprocess
 import zlib
-from pathlib import Path
 
 import api_pages
 import pypandoc
 import pytest
 from public import PUBLIC
-from run_pages import makes_a_module
+from run_pages import ROOT, makes_a_module
 
-ROOT = Path(__file__).parents[2]
 CLASSES = [name for name, x in PUBLIC.items() if inspect.isclass(x)]
 
 PAGES = api_pages.pages()

@@ -8,14 +8,13 @@ import re
 import shutil
 import subprocess
 from functools import lru_cache
-from pathlib import Path
 
 import pytest
 import yaml
+from written import ROOT
 
 pytestmark = pytest.mark.xdist_group("search")  # the index is made once
 
-ROOT = Path(__file__).parents[2]
 NODE = shutil.which("node")
 # asked of the rendered index (site/test_browser.py) -> pages, one of which must be
 # among the first two

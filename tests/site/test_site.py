@@ -2,7 +2,6 @@
 pandoc. What comes out of it: site/test_browser.py.
 """
 
-import configparser
 import json
 import os
 import re
@@ -19,18 +18,13 @@ import run_pages
 import yaml
 from conftest import copy_project
 from every import on_every_page
-from run_pages import PAGES
+from written import CFG, NBS, PAGES, ROOT
 
 from infattn_nb._modidx import d as modidx
 
 pytestmark = pytest.mark.xdist_group("site")  # its fixtures are made once
 
-ROOT = Path(__file__).parents[2]
-NBS = ROOT / "nbs"
 SITE = yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))
-_parser = configparser.ConfigParser(delimiters=["="])
-_parser.read(ROOT / "settings.ini", encoding="utf-8")
-CFG = _parser["DEFAULT"]
 HOST, BLOB = (
     CFG["doc_host"] + CFG["doc_baseurl"] + "/",
     CFG["git_url"] + f"/blob/{CFG['branch']}/",
@@ -47,17 +41,21 @@ def stored(page):
     return json.loads((NBS / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"]
 
 
+PROCESS = """import gc
+from nbdev.quarto import refresh_quarto_yml
+from nbdev.serve import proc_nbs
+refresh_quarto_yml()
+proc_nbs(n_workers=0)
+gc.freeze() # at the end each page's shell collects garbage among all objects"""
+
+
 @pytest.fixture(scope="session")
 def project(tmp_path_factory):
     "A copy of the project with the pre-processed pages in _proc."
     here = tmp_path_factory.mktemp("site")
     copy_project(ROOT, here, "nbs", "infattn_nb")
-    code = (
-        "from nbdev.quarto import refresh_quarto_yml as r; from nbdev.serve import "
-        "proc_nbs as p; r(); p(n_workers=0)"
-    )
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True
+        [sys.executable, "-c", PROCESS], cwd=here, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr[-800:]
     assert "Warning" not in run.stderr, run.stderr[-800:]

@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from written import ROOT
 
 pytestmark = pytest.mark.xdist_group("style")
 
-ROOT = Path(__file__).parents[2]
 FILES = sorted(
     path for path in (ROOT / "infattn_nb").rglob("*.py") if path.name != "_modidx.py"
 )

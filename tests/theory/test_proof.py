@@ -4,6 +4,7 @@ constants.
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 from scipy.integrate import quad
 from scipy.stats import norm
 from theorem_cases import DF, LAYER, Σ, F
@@ -28,9 +29,7 @@ from infattn_nb.theory import (
 )
 from infattn_nb.theory.proof import _conditional_variances, _parts_of_block
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM
 from scipy.stats import ks_2samp
 from theorem_cases import DF, LAYER, Σ, F
 
@@ -21,9 +22,7 @@ from infattn_nb.theory import (
     split,
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 
 
 def two_tokens(phi=clip(3.0)):

@@ -4,6 +4,7 @@ unknown matrices against explicit ones, tangent kernels against the limit.
 
 import numpy as np
 import pytest
+from conftest import BEYOND_THEOREM, nightly
 
 from infattn_nb import Program, from_config, gradients, train
 from infattn_nb.huggingface import next_tokens
@@ -13,9 +14,7 @@ from infattn_nb.nonlinearities import relu, tanh, times
 from infattn_nb.training.optimizers import MUP, Rule, muon_step
 from infattn_nb.transformer.as_program import ScoreSoftmax
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 IDS = [1, 4, 4, 2, 0]
 ANGLES = np.outer(np.arange(5), [1.0, 0.2])
 n = 8
@@ -220,6 +219,7 @@ def test_the_memory_of_moments_counts():
 BASE = 64
 WORDS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]]
 COORDINATES = dict(adam=(0.003, 0.0), sgd=(0.05, 0.9), muon=(0.01, 0.9))
+WIDER = dict(adam=4, sgd=8, muon=8)  # adam varies least from seed to seed
 
 
 def small_gpt2(n):
@@ -256,21 +256,20 @@ def moved_per_coordinate(n, optimizer, **how):
 
 
 def growth(optimizer, **how):
-    "By what the change is multiplied from width 64 to 512."
-    return moved_per_coordinate(8 * BASE, optimizer, **how) / moved_per_coordinate(
-        BASE, optimizer, **how
-    )
+    "By what the change is multiplied from width 64 to 256 or 512."
+    wide = moved_per_coordinate(WIDER[optimizer] * BASE, optimizer, **how)
+    return wide / moved_per_coordinate(BASE, optimizer, **how)
 
 
 MUP_HOW = dict(parametrization="mup", base_width=BASE)
 
 
-@pytest.mark.parametrize("optimizer", COORDINATES)
+@pytest.mark.parametrize("optimizer", nightly(COORDINATES, "muon"))
 @pytest.mark.long
 def test_coordinate_check(optimizer):
     """Under µP hidden units move by as much at every width; with one rate for all
     weights they move by more, the wider they are (a missing power of 1/2 would be a
-    factor of 2.8, standard errors are 5 %).
+    factor of 2 or 2.8, standard errors are 2 or 5 %).
     """
     assert 0.8 < growth(optimizer, **MUP_HOW) < 1.25
     assert growth(optimizer, parametrization="standard") > 1.4

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import programs
 import pytest
-from conftest import columns, least_p, nightly
+from conftest import BEYOND_THEOREM, columns, least_p, nightly
 from program_cases import (
     HOW,
     LAW,
@@ -62,9 +62,7 @@ from infattn_nb.nonlinearities import (
 )
 from infattn_nb.training import programs as training
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
-)
+pytestmark = BEYOND_THEOREM
 STORED = np.load(Path(__file__).parents[1] / "data/programs.npz")
 
 # -- exactness
