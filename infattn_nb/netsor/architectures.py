@@ -47,7 +47,7 @@ def mlp(program: Program, X: Any, layers: int = 2, *,
     layers
         number of matrices
     activation
-        φ between them: a Nonlinearity, its name, or a function
+        φ between the matrices: a Nonlinearity, its name, or a function
     var_w
         weight variance σ_W²
     var_b
@@ -187,7 +187,7 @@ def attention(program: Program, X: Any, heads: int = 1, *,
     heads
         number of heads, H
     low_rank
-        do heads have n/H rows (A.2)?
+        do the matrices Q, K and V have n/H rows (A.2)?
     scaling
         scaling of the scores, "sqrt" or "linear"
     var_q

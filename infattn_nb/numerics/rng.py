@@ -23,7 +23,7 @@ Rng = int | SeedSequence | Generator | None # where random numbers come from
 Size = int | tuple[int, ...] # a number of samples, or a shape
 
 def seed_sequence(rng: Rng = None, name: str = "rng") -> SeedSequence:
-    """The `SeedSequence` of `rng`; a Generator's state changes, a seed's does not.
+    """The `SeedSequence` of `rng`; spawning changes a Generator, but not a seed.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ProgramLearner(Learner):
-    "The networks of a program, as learners of a run."
+    "The rules by which a run trains the networks of a program."
     plan: PassPlan
     outputs: Outputs # (P, D)
     rule: Rule
@@ -229,7 +229,7 @@ class Needs(NamedTuple):
         return f"{self.bytes/1e9:.2g} GB, {self.seconds:.2g} processor seconds"
 
 def needs(plan, steps, networks, moments): # Needs
-    "Memory and time of a run; moments is the number of arrays kept for a matrix."
+    "Memory and time of a run; moments counts the optimizer's arrays for a matrix."
     vectors = sum(h.k*plan.lengths[h] for h in plan.parameters)
     stored = (2 + moments)*vectors
     work = 0.
@@ -574,8 +574,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
 
     At small widths some of many networks may diverge at a rate that is stable for the
     others. They are marked (see `Training`), and the others continue. The losses of the
-    others have the law of networks that do not diverge. If more than half diverge, an
-    error is raised.
+    others have the law of networks that do not diverge. If more than half diverge at
+    a given rate, an error is raised.
 
     Parameters
     ----------
@@ -591,7 +591,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     steps
         number of steps
     learning_rate
-        η, for standard normal weights (NTK parametrization, which equals torch's SGD
+        η, for standard normal weights (NTK parametrization, equivalent to torch's SGD
         with rate ησ²/c for a matrix with c columns); for Muon the step relative to
         the spectral norm; None = a stable rate for gradient descent, 0.02 for Muon and
         0.001 for Adam, halved while more than half of the networks diverge
@@ -623,7 +623,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         or "adamw", which act entry by entry and need explicit matrices
     size
         number of random networks, trained side by side; None = as many as in `init`,
-        or 8 without `init`
+        or 8 if `init` does not determine it
     watch
         outputs and scores to record in every step, e.g. of test texts
     y_watch
@@ -821,7 +821,7 @@ def _rule(optimizer, momentum, nesterov, betas, eps, dense): # Rule
     return rule
 
 def _check_schedule(schedule):
-    "A function of a step, tried at the first one."
+    "Check that a schedule is a function of a step, at the first step."
     checks.optional(schedule, checks.function, "schedule", "pass a function of a step")
     factor_at(schedule, 0)
 
@@ -970,7 +970,7 @@ def _explicit(plan, N, init):
     return found
 
 def _resumed(plan, N, before, rule):
-    "The networks of an earlier run, on copies."
+    "Copies of the networks of an earlier run."
     known = before._learner
     if known.plan.program is not plan.program or known.plan.n != plan.n:
         checks.reject("init", "be a run of the same program and width", "another run",

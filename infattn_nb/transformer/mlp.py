@@ -93,8 +93,8 @@ class FeedForward(Branch):
         rng
             source of random numbers
         keep
-            None; "scores": keep scores for plots; "all": keep all records of the
-            backward pass
+            None; "scores": keep scores for plots; "all": keep all that
+            the backward pass needs
         """
         if width == np.inf:
             return FeedForwardRecord(self._expected(R))
