@@ -179,6 +179,13 @@ def entry(name):
     return f"[{plain(name)}]({target})", f"`{place}`", line
 
 
+def of_names(names):
+    "The rows of some names; on a phone the cells of a row stand one below the other."
+    columns = {"name": ":--", "import from": ":--", "what it is": ":-----"}
+    rows = table(columns, map(entry, names))
+    return rows and f"::: {{.api-names}}\n{rows}\n:::"
+
+
 def opening(page):
     "The title of a page, with a link, and its claim."
     title, claim = re.match("# (.+)\n\n> (.+)", text(PAGES[page][0])).groups()
@@ -187,14 +194,12 @@ def opening(page):
 
 def index():
     "The main classes, then each part: its public names, and the pages that make it."
-    of_names = {"name": ":--", "import from": ":--", "what it is": ":-----"}
     of_pages = {"page": ":---", "what it says": ":-----"}
-    found = [INDEX, table(of_names, map(entry, MAIN))]
+    found = [INDEX, of_names(MAIN)]
     for part, pages in groupby(MODULES, lambda page: re.match(r"\w+", page)[0]):
         about = import_module(f"infattn_nb.{part}").__doc__
         names = [n for n in PUBLIC if re.match(rf"{part}\b", PUBLIC[n][1])]
-        public = map(entry, sorted(names, key=str.casefold))
-        found += [f"## {part}", about, table(of_names, public)]
+        found += [f"## {part}", about, of_names(sorted(names, key=str.casefold))]
         found.append(table(of_pages, map(opening, pages)))
     return "\n\n".join(filter(None, found)) + "\n"
 
