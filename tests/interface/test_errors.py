@@ -254,7 +254,7 @@ def test_scores_of_classes():
     model.fit(X, y > 0)
     share = (model.predict(X) == (y > 0)).mean()
     assert model.score(X, y > 0) == model.score(X, (y > 0)[:, None]) == share
-    with pytest.raises(ValueError, match="`y` must have shape"):
+    with pytest.raises(ValueError, match="`y` must have the predictions' shape"):
         model.score(X, [True])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.score(X, y > 0, np.ones(3))
