@@ -38,6 +38,7 @@ from revealed_cases import p_of_law, quiet, trained
 
 from infattn_nb import (
     AttentionDescent,
+    CircuitDescent,
     Nonlinearity,
     Program,
     Transformer,
@@ -451,11 +452,11 @@ def test_a_wide_attention_only_network_trains_as_its_circuits(n, size):
     d, s, P, steps, rate = 3, 3, 2, 10, 0.05
     X = np.random.default_rng(0).standard_normal((P, s, d))
     y = np.array([1.5, -1.0])
-    model = AttentionDescent(
+    model = CircuitDescent(
+        2,
         1,
-        1.0,
-        0.7,
-        layers=2,
+        var_qk=1.0,
+        var_vo=0.7,
         learning_rate=rate,
         max_iter=steps,
         n_networks=4_000,
