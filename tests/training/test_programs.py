@@ -1035,7 +1035,10 @@ def test_rounding_does_not_choose_the_network(n):
 
 @pytest.mark.parametrize(
     "part, n",
-    nightly([("all", 64), ("attention alone", 1024)], ("attention alone", 1024)),
+    nightly(
+        [("all", 64), ("all", 256), ("attention alone", 1024)],
+        ("attention alone", 1024),
+    ),
 )
 def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
     stored = (
@@ -1047,6 +1050,27 @@ def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
     np.testing.assert_allclose(
         found, stored, rtol=1e-4, atol=1e-6
     )  # rounding may move an output by so much, on another processor
+
+
+@pytest.mark.parametrize(
+    "table, row, case",
+    nightly(
+        [
+            ("kernels", programs.kernel_row, ("MLP", 256)),
+            ("kernels", programs.kernel_row, ("attention", 1024)),
+            ("coordinates", programs.coordinate_row, ("muP", 512)),
+            ("coordinates", programs.coordinate_row, ("Muon", 4096)),
+        ],
+        ("kernels", programs.kernel_row, ("attention", 1024)),
+        ("coordinates", programs.coordinate_row, ("Muon", 4096)),
+    ),
+)
+def test_rows_of_kernels_and_coordinates_are_as_stored(table, row, case):
+    "The second and larger widths have matrices of which only products are drawn."
+    stored = pd.read_csv(programs.DATA / f"programs_{table}.csv")
+    stored = stored.set_index([*stored.columns[:3]]).loc[(*case, 0)]
+    found = pd.Series(row(*case))[stored.index].astype(float)
+    np.testing.assert_allclose(found, stored, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["attention", "MLP"])
