@@ -38,6 +38,7 @@ from revealed_cases import p_of_law, quiet, trained
 
 from infattn_nb import (
     AttentionDescent,
+    CircuitDescent,
     Nonlinearity,
     Program,
     Transformer,
@@ -449,11 +450,11 @@ def test_a_wide_attention_only_network_trains_as_its_circuits(n, size):
     d, s, P, steps, rate = 3, 3, 2, 10, 0.05
     X = np.random.default_rng(0).standard_normal((P, s, d))
     y = np.array([1.5, -1.0])
-    model = AttentionDescent(
+    model = CircuitDescent(
+        2,
         1,
-        1.0,
-        0.7,
-        layers=2,
+        var_qk=1.0,
+        var_vo=0.7,
         learning_rate=rate,
         max_iter=steps,
         n_networks=4_000,
@@ -1032,7 +1033,10 @@ def test_rounding_does_not_choose_the_network(n):
 
 @pytest.mark.parametrize(
     "part, n",
-    nightly([("all", 64), ("attention alone", 1024)], ("attention alone", 1024)),
+    nightly(
+        [("all", 64), ("all", 256), ("attention alone", 1024)],
+        ("attention alone", 1024),
+    ),
 )
 def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
     stored = (
@@ -1044,6 +1048,27 @@ def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
     np.testing.assert_allclose(
         found, stored, rtol=1e-4, atol=1e-6
     )  # rounding may move an output by so much, on another processor
+
+
+@pytest.mark.parametrize(
+    "table, row, case",
+    nightly(
+        [
+            ("kernels", programs.kernel_row, ("MLP", 256)),
+            ("kernels", programs.kernel_row, ("attention", 1024)),
+            ("coordinates", programs.coordinate_row, ("muP", 512)),
+            ("coordinates", programs.coordinate_row, ("Muon", 4096)),
+        ],
+        ("kernels", programs.kernel_row, ("attention", 1024)),
+        ("coordinates", programs.coordinate_row, ("Muon", 4096)),
+    ),
+)
+def test_rows_of_kernels_and_coordinates_are_as_stored(table, row, case):
+    "The second and larger widths have matrices of which only products are drawn."
+    stored = pd.read_csv(programs.DATA / f"programs_{table}.csv")
+    stored = stored.set_index([*stored.columns[:3]]).loc[(*case, 0)]
+    found = pd.Series(row(*case))[stored.index].astype(float)
+    np.testing.assert_allclose(found, stored, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["attention", "MLP"])
