@@ -294,8 +294,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         The result is a pandas.DataFrame with the log evidence for each number of heads,
         its standard error, and the probability of the model if all are equally likely a
         priori. There is one fit per number, which chooses its own hyperparameters if
-        `optimizer` is set. A fit takes a fraction of a second for infinitely many heads,
-        and much longer for a few heads (see `expected_seconds`).
+        `optimizer` is set. A fit takes a fraction of a second for infinitely many
+        heads, and much longer for a few heads (see `expected_seconds`).
 
         Parameters
         ----------
