@@ -110,33 +110,27 @@ def rows_one_by_one(steps):
     return limit(p).cov(seen)
 
 
-def training(n, steps=20):
-    from infattn_nb import Program, train
-    from infattn_nb.netsor import mlp
-    from infattn_nb.nonlinearities import tanh
-
-    p = Program()
-    R = p.readout()
-    deep = mlp(p, p.inputs(np.eye(3) + 0.3), 3, **named(mlp, activation=tanh))
-    rate = named(train, learning_rate=0.1)
-    fs = [R @ tanh(h) for h in deep]
-    y = [1.0, -1.0, 0.5]
-    return train(p, fs, y, width=n, steps=steps, rng=0, verbose=False, **rate).loss
+def training(n):
+    return losses(np.eye(3) + 0.3, 3, [1.0, -1.0, 0.5], 0.1, width=n)
 
 
-def batches(rows, size, steps=20):
-    from infattn_nb import Program, train
-    from infattn_nb.netsor import mlp
-    from infattn_nb.nonlinearities import tanh
-
-    p = Program()
-    R = p.readout()
-    deep = mlp(p, p.inputs(covariance(rows)), 2, **named(mlp, activation=tanh))
-    rate = named(train, learning_rate=0.05)
-    fs = [R @ tanh(h) for h in deep]
+def batches(rows, size):
     y = np.sin(np.arange(rows))
-    options = dict(width=256, steps=steps, batch_size=size, rng=0, verbose=False)
-    return train(p, fs, y, **options, **rate).loss
+    return losses(covariance(rows), 2, y, 0.05, width=256, batch_size=size)
+
+
+def losses(cov, depth, y, rate, **options):
+    "The losses of an MLP in twenty steps."
+    from infattn_nb import Program, train
+    from infattn_nb.netsor import mlp
+    from infattn_nb.nonlinearities import tanh
+
+    p = Program()
+    R = p.readout()
+    deep = mlp(p, p.inputs(cov), depth, **named(mlp, activation=tanh))
+    fs = [R @ tanh(h) for h in deep]
+    options |= named(train, learning_rate=rate)
+    return train(p, fs, y, steps=20, rng=0, verbose=False, **options).loss
 
 
 EARLIER = {"activation": "phi", "learning_rate": "rate"}  # names at de3fd4a0
