@@ -53,7 +53,7 @@ class Networks:
         raise NotImplementedError
 
     def slopes(self, layer, view, reply, χ): # [(N, …), …]
-        "Derivatives of the loss in the state, from its derivatives χ in the values."
+        "Gradients of the loss with respect to the state, given χ = ∂loss/∂values."
         raise NotImplementedError
 
     def step(self, slopes, how, rng): # Networks
@@ -114,7 +114,7 @@ class OneLayer(Networks):
         return forward(layer, view, self.products())
 
     def slopes(self, layer, view, reply, χ): # (N, H, a, b), (N, H, e, D)
-        "Derivatives in the products."
+        "Derivatives with respect to the products."
         return backward(layer, view, reply, χ)
 
     def times(self, layer, view, reply, χ): # Θχ (N, P, D)
@@ -364,7 +364,7 @@ def networks_first(x, N): # (…, HN) → (N, H, …)
 
 # %% ../../nbs/learning/descent_step.ipynb #backcode
 def backward(layer, view, reply, χ): # by B (N, H, a, b) and ζ (N, H, e, D)
-    "Derivatives in the products, from the derivatives χ in the values (N, P, D)."
+    "Gradients with respect to the products, given χ = ∂loss/∂values (N, P, D)."
     N, _, D = χ.shape
     H = reply.outputs.shape[2]//N
     χ = layer.head_sd*np.tile(χ.transpose(1, 2, 0), H) # (P, D, HN)

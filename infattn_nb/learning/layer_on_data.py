@@ -322,8 +322,8 @@ def particles_last(x): # (M, P, k)
 # %% ../../nbs/learning/layer_on_data.ipynb #back
 def pullback(layer, view, latents,
              reading, # LayerReading of these latents
-             dΦ, # derivatives in the features, (P, k, M)
-            ): # derivatives in the latents, (dim, M)
+             dΦ, # derivatives with respect to the features, (P, k, M)
+            ): # derivatives with respect to the latents, (dim, M)
     "The backward pass from the features to the latents."
     H, M = latents[0].shape[2:]
     P, k, _ = dΦ.shape
@@ -428,8 +428,8 @@ def solved(C, # positive definite (M, n, n)
 class Fit(NamedTuple):
     "Log likelihood of features, and its derivatives."
     loglik: np.ndarray # (M,)
-    by_features: np.ndarray # derivatives in Φ, particles last, (P, k, M)
-    by_noise: np.ndarray # derivatives in log σ², (M,)
+    by_features: np.ndarray # with respect to Φ, particles last, (P, k, M)
+    by_noise: np.ndarray # with respect to log σ², (M,)
 
 FEW_FEATURES = 5 # largest number of features summed for all particles at once
 
@@ -559,7 +559,7 @@ class Likelihood:
         return there
 
     def by_dials(self, z): # (dim, M)
-        "Log likelihoods (M,), derivatives in three log hyperparameters (3, M)."
+        "Log likelihoods (M,), derivatives by three log hyperparameters (3, M)."
         return self._of_all(z, self._dials_of_some)
 
     def turned(self, logs): # logs of the factors of var_qk, var_vo, alpha

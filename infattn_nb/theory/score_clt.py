@@ -201,7 +201,7 @@ class ProgramGrams:
         return simulate_program(self.program, pairs, n, size=size, rng=rng, coords=2)
 
 class SampledGrams:
-    "The same draws from a sampler (n, size, Generator) -> Γ."
+    "Draws of Γ, and of two coordinates, from a sampler (n, size, Generator) -> Γ."
     def __init__(self, sampler):
         self.sampler = sampler
 
@@ -637,7 +637,7 @@ def _normal_products(n, size, g):
     return np.sqrt(g.chisquare(n, size)/n)*g.standard_normal(size)
 
 def variance_gamma(n: float) -> VarianceGamma:
-    r"""The exact law of one score with unit Gram matrix at width n, as in scipy.
+    r"""The exact law of one score with unit Gram matrix at width n, for scipy.
 
     Parameters
     ----------
