@@ -559,7 +559,7 @@ class Likelihood:
         return there
 
     def by_dials(self, z): # (dim, M)
-        "Log likelihoods (M,), derivatives by three log hyperparameters (3, M)."
+        "Log likelihoods (M,), derivatives with respect to log hyperparameters (3, M)."
         return self._of_all(z, self._dials_of_some)
 
     def turned(self, logs): # logs of the factors of var_qk, var_vo, alpha

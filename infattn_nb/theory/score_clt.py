@@ -52,7 +52,7 @@ def score_cov(gram: ArrayLike) -> np.ndarray:
     return qq*kk + qk*qk.mT
 
 def _two_rows_per_score(gram, name):
-    "Matrices (..., 2r, 2r)."
+    "The matrices as an array, if their shape is (..., 2r, 2r)."
     gram = checks.real(gram, name)
     if gram.ndim < 2 or gram.shape[-1] != gram.shape[-2] or gram.shape[-1] % 2:
         checks.reject(name, "hold matrices (2r, 2r), ordered q1, k1, q2, k2, …",
