@@ -92,7 +92,7 @@ class Layer:
 
     @property
     def heads(self):
-        "H."
+        "The number of heads, H."
         return self.spec.heads
 
     @property
@@ -205,7 +205,7 @@ def on_one_axis(x): # (..., H, M)
     return x.reshape(*front, H*M)
 
 def factors(layer, latents): # (b, c, HM), (e, f, HM) or None, None
-    "Bartlett's factors of keys and of values, at finite width."
+    "Bartlett factors of keys and of values, at finite width."
     if layer.width == np.inf:
         return None, None
     triangles = (bartlett_of(z, layer.width) for z in latents[1:])
@@ -312,11 +312,11 @@ def features(layer, view, latents): # (M, P, k)
     return particles_first(read(layer, view, latents).features)
 
 def particles_first(x): # (P, k, M)
-    "(M, P, k), in this order in memory."
+    "The array (M, P, k), in this order in memory."
     return np.ascontiguousarray(x.transpose(2, 0, 1))
 
 def particles_last(x): # (M, P, k)
-    "(P, k, M), in this order in memory."
+    "The array (P, k, M), in this order in memory."
     return np.ascontiguousarray(x.transpose(1, 2, 0))
 
 # %% ../../nbs/learning/layer_on_data.ipynb #back
@@ -373,7 +373,7 @@ def scores_back(layer, view, A, dseen): # (a, b, HM)
 TRIANGLE_ROWS = 8 # matrices with at most this many rows are processed row by row
 
 def cholesky(C): # positive definite (M, n, n)
-    "Cholesky's factors."
+    "Cholesky factors."
     if C.shape[-1] > TRIANGLE_ROWS:
         return np.linalg.cholesky(C)
     return particles_first(cholesky_of_few(particles_last(C)))
@@ -506,7 +506,7 @@ def _by_few_features(Φ, Y, alpha): # Φ (P, k, M)
                      np.einsum("idx,idx->x", β, β), trace, logdet)
 
 def _woodbury(Y, alpha, by_features, explained, square, trace, logdet): # Fit
-    "From FᵀC⁻¹F, β², tr C⁻¹ and log det C of the features' C = ΦᵀΦ + σ²I."
+    "The Fit, from FᵀC⁻¹F, β², tr C⁻¹ and log det C with C = ΦᵀΦ + σ²I."
     _, k, _ = by_features.shape
     P, D = Y.shape
     left = ((Y*Y).sum() - explained)/alpha
