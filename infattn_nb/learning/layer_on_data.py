@@ -92,7 +92,7 @@ class Layer:
 
     @property
     def heads(self):
-        "H."
+        "The number of heads, H."
         return self.spec.heads
 
     @property
@@ -207,7 +207,7 @@ def on_one_axis(x): # (..., H, M)
     return x.reshape(*front, H*M)
 
 def factors(layer, latents): # (b, c, HM), (e, f, HM) or None, None
-    "Bartlett's factors of keys and of values, at finite width."
+    "Bartlett factors of keys and of values, at finite width."
     if layer.width == np.inf:
         return None, None
     triangles = (bartlett_of(z, layer.width) for z in latents[1:])
@@ -313,18 +313,18 @@ def features(layer, view, latents): # (M, P, k)
     return particles_first(read(layer, view, latents).features)
 
 def particles_first(x): # (P, k, M)
-    "(M, P, k), in this order in memory."
+    "The array (M, P, k), in this order in memory."
     return np.ascontiguousarray(x.transpose(2, 0, 1))
 
 def particles_last(x): # (M, P, k)
-    "(P, k, M), in this order in memory."
+    "The array (P, k, M), in this order in memory."
     return np.ascontiguousarray(x.transpose(1, 2, 0))
 
 # %% ../../nbs/learning/layer_on_data.ipynb #back
 def pullback(layer, view, latents,
              reading, # LayerReading of these latents
-             dΦ, # derivatives in the features, (P, k, M)
-            ): # derivatives in the latents, (dim, M)
+             dΦ, # derivatives with respect to the features, (P, k, M)
+            ): # derivatives with respect to the latents, (dim, M)
     "The backward pass from the features to the latents."
     H, M = latents[0].shape[2:]
     P, k, _ = dΦ.shape
@@ -374,7 +374,7 @@ def scores_back(layer, view, A, dseen): # (a, b, HM)
 TRIANGLE_ROWS = 8 # matrices with at most this many rows are processed row by row
 
 def cholesky(C): # positive definite (M, n, n)
-    "Cholesky's factors."
+    "Cholesky factors."
     if C.shape[-1] > TRIANGLE_ROWS:
         return np.linalg.cholesky(C)
     return particles_first(cholesky_of_few(particles_last(C)))
@@ -429,8 +429,8 @@ def solved(C, # positive definite (M, n, n)
 @dataclass(frozen=True, eq=False)
 class Fit:
     "Log likelihood of features, and its derivatives."
-    by_features: np.ndarray # derivatives in Φ, particles last, (P, k, M)
-    rest: Callable # () -> log likelihoods (M,), derivatives in log σ² (M,)
+    by_features: np.ndarray # derivatives with respect to Φ, (P, k, M)
+    rest: Callable # () -> loglik (M,), by_noise (M,)
 
     @cached_property
     def _values(self):
@@ -443,7 +443,7 @@ class Fit:
 
     @property
     def by_noise(self):
-        "Derivatives in log σ², (M,)."
+        "Derivatives with respect to log σ², (M,)."
         return self._values[1]
 
 FEW_FEATURES = 5 # largest number of features summed for all particles at once
@@ -525,8 +525,8 @@ def _by_few_features(Φ, Y, alpha): # Φ (P, k, M)
         return _woodbury(Y, alpha, k, explained, square, trace, logdet)
     return Fit(by_features, rest)
 
-def _woodbury(Y, alpha, k, explained, square, trace, logdet): # as Fit.rest
-    "From FᵀC⁻¹F, β², tr C⁻¹ and log det C of k features' C = ΦᵀΦ + σ²I."
+def _woodbury(Y, alpha, k, explained, square, trace, logdet): # (loglik, by_noise)
+    "Both, from FᵀC⁻¹F, β², tr C⁻¹ and log det C with C = ΦᵀΦ + σ²I."
     P, D = Y.shape
     left = ((Y*Y).sum() - explained)/alpha
     logdet = logdet + (P - k)*np.log(alpha)
@@ -582,7 +582,7 @@ class Likelihood:
         return there
 
     def by_dials(self, z): # (dim, M)
-        "Log likelihoods (M,), derivatives in three log hyperparameters (3, M)."
+        "Log likelihoods (M,), derivatives with respect to log hyperparameters (3, M)."
         return self._of_all(z, self._dials_of_some)
 
     def turned(self, logs): # logs of the factors of var_qk, var_vo, alpha
