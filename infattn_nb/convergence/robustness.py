@@ -126,7 +126,7 @@ def _explicit_block(layer, entries, n, c, size, rng):
 def simulate_weights(layer: Attention, entries: Callable, width: float, *,
                      size: Size = 1, rng: Rng = None, coords: int | None = None,
                      scores: bool = False) -> Any:
-    """Eqs. (2)–(4) literally, with weights that need not be Gaussian: entries·√(σ²/n).
+    """Draws from P(2)–P(4) with weights entries·√(σ²/n), which need not be Gaussian.
 
     Parameters
     ----------

@@ -49,8 +49,8 @@ class Thresholds:
     max_spread
         standard deviation of log Θ above which networks count as different, in [0, ∞)
     min_block_share
-        share of the blocks in the tangent kernel below which they count as idle, in
-        [0, 1]
+        share of the blocks in the squared gradients of blocks and embeddings, below
+        which they count as idle, in [0, 1]
     max_width_spread
         standard deviation of log Θ that finite width may add, in (0, ∞); not used by
         scans, which draw one width

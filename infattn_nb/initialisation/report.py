@@ -650,7 +650,7 @@ def report(transformer: Transformer, width: float | None = None,
            fixed: str = "variance", vocab_size: int | None = None) -> Report:
     """Describe a network before training, in sentences and pictures.
 
-    Some dozens of networks are drawn at this width, and the same number at infinite
+    Networks are drawn at this width, and the same number of networks at infinite
     width. There is a sentence for each quantity that a scan uses. If a threshold is
     crossed, the sentence states the factor of branches or scores closest to one that
     suffices. The report also states the loss of a language model's head before the
