@@ -623,7 +623,7 @@ _NAMES_ELSEWHERE = dict(NewGELUActivation="gelu_new", FastGELUActivation="gelu_f
 
 # %% ../nbs/nonlinearities.ipynb #sl-slope
 def slope(phi):
-    r"""$\phi'$ of a nonlinearity.
+    r"""The derivative $\phi'$ of a nonlinearity.
 
     Parameters
     ----------
@@ -641,10 +641,10 @@ def slope(phi):
 def partials(fn, # a Nonlinearity or a function of arrays
              number, # number of its arguments
             ): # list of functions of the same arguments
-    r"""$\partial_i\phi$ of each argument.
+    r"""The derivative $\partial_i\phi$ with respect to each argument.
 
     If φ has no derivative, complex steps are used where they agree with a central
-    difference to $10^{-6}$. They are accurate up to rounding. Elsewhere (kinks,
+    difference to $10^{-6}$. There they are accurate up to rounding. Elsewhere (kinks,
     functions without complex values) the central difference is used, which is
     accurate to about $10^{-10}$ of the size of φ where φ is smooth."""
     known = getattr(fn, "derivative", None)

@@ -109,8 +109,8 @@ class Tokens(TokenLaw):
 
     The tokens are independent unless `cov` is given. `CommonTokens` are the paper's.
 
-    At finite width a draw takes time linear in n, unless φ is the identity, because the
-    Gram matrix is a sum over n coordinates. ReLU tokens take fewer random numbers per
+    At finite width the Gram matrix is a sum over n coordinates, so a draw takes time
+    linear in n, unless φ is the identity. ReLU tokens take fewer random numbers per
     coordinate. For a single ReLU token without `cov` the sum is a χ² variable, which
     takes the same time at any width.
 
@@ -297,8 +297,8 @@ class Tokens(TokenLaw):
 class CommonTokens(Tokens):
     r"""The paper's tokens $x^i=\phi(W^ih^0)$ of one common vector $h^0$ (appendix A.1).
 
-    All tokens of a draw share the length of h⁰, divided by √n. It is random at finite
-    width and 1 in the limit, where the kernel is the same as for independent tokens.
+    All tokens of a draw share the length of h⁰, divided by √n. This length is random at
+    finite width and 1 in the limit, where the kernel is the same as for independent tokens.
     Unless φ is the identity, a draw at finite width takes time linear in n, as for
     `Tokens`.
 
