@@ -91,7 +91,7 @@ class TokenLaw(ABC):
         Returns
         -------
         ndarray
-            size + (s, s)
+            of shape size + (s, s)
         """
         n = checks.width(width)
         tokens, _ = self.sampled(n, exact)
