@@ -138,8 +138,8 @@ class Nonlinearity:
         Raises
         ------
         ValueError
-            without `return_error`, if the error of a quadrature is a tenth of an entry
-            or more
+            without `return_error`, if the error of a quadrature exceeds a tenth of
+            √(E φ(Z_i)² E φ(Z_j)²)
         """
         if self.arity != 1:
             checks.reject("dual", "be called for a function of one argument",
@@ -173,7 +173,7 @@ class Nonlinearity:
 
 # %% ../nbs/nonlinearities.ipynb #53c31bab
 def resolved(K, error, phi):
-    "Second moments K (..., s, s), unless their error is a tenth of their size or more."
+    "Second moments K (..., s, s), unless an error exceeds a tenth of √(K_ii K_jj)."
     root = np.sqrt(np.diagonal(K, axis1=-2, axis2=-1))
     size = root[..., :, None]*root[..., None, :]
     if (error > .1*size).any():
