@@ -231,7 +231,7 @@ class ScaleMixture(rv_continuous):
 
     @classmethod
     def constant(cls, v: float, **options: Any) -> "ScaleMixture":
-        """N(0, v), known without error.
+        """The law N(0, v), known without error.
 
         Parameters
         ----------

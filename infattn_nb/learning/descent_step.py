@@ -53,7 +53,7 @@ class Networks:
         raise NotImplementedError
 
     def slopes(self, layer, view, reply, χ): # [(N, …), …]
-        "Derivatives of the loss in the state, from its derivatives χ in the values."
+        "Gradients of the loss with respect to the state, given χ = ∂loss/∂values."
         raise NotImplementedError
 
     def step(self, slopes, how, rng): # Networks
@@ -114,7 +114,7 @@ class OneLayer(Networks):
         return forward(layer, view, self.products())
 
     def slopes(self, layer, view, reply, χ): # (N, H, a, b), (N, H, e, D)
-        "Derivatives in the products."
+        "Derivatives with respect to the products."
         return backward(layer, view, reply, χ)
 
     def times(self, layer, view, reply, χ): # Θχ (N, P, D)
@@ -284,7 +284,7 @@ def product_noise(shape, # (N, H, K, K, d, ·)
 
 # %% ../../nbs/learning/descent_step.ipynb #startcode
 def merged_from(B, ζ, K): # Merged
-    "From products (N, H, d, d) and (N, H, d, D)."
+    "The Merged state with products (N, H, d, d) and (N, H, d, D)."
     scores, values = (np.zeros((*x.shape[:2], K, K, *x.shape[2:])) for x in (B, ζ))
     scores[:, :, 0, 0] = B
     values[:, :, 0, 0] = ζ
@@ -317,7 +317,7 @@ def at_rest(F, K): # (N, H, K, q, r)
     return kinds
 
 def explicit_start(W_Q, W_K, W_V, W_O, K): # Factored
-    "From matrices of normal weights: W_Q, W_K, W_V (N, H, d, m), W_O (N, H, m, D)."
+    "The Factored state of weights W_Q, W_K, W_V (N, H, d, m), W_O (N, H, m, D)."
     F = np.concatenate([W_Q, W_K], axis=2)
     G = np.concatenate([W_V, W_O.mT], axis=2)
     F, G = (at_rest(narrowed(x[:, :, None])[:, :, 0], K) for x in (F, G))
@@ -354,17 +354,17 @@ def summed(layer, Z, ζ, N): # (N, P, D)
     return layer.head_sd*f.transpose(2, 1, 0)
 
 def last(x): # (N, H, r, c) → (r, c, H, N)
-    "Heads and networks last."
+    "Move heads and networks to the last axes."
     return np.ascontiguousarray(x.transpose(2, 3, 1, 0))
 
 def networks_first(x, N): # (…, HN) → (N, H, …)
-    "Networks and heads first."
+    "Move networks and heads to the first axes."
     k = x.ndim - 1
     return x.reshape(*x.shape[:k], x.shape[k]//N, N).transpose(k + 1, k, *range(k))
 
 # %% ../../nbs/learning/descent_step.ipynb #backcode
 def backward(layer, view, reply, χ): # by B (N, H, a, b) and ζ (N, H, e, D)
-    "Derivatives in the products, from the derivatives χ in the values (N, P, D)."
+    "Gradients with respect to the products, given χ = ∂loss/∂values (N, P, D)."
     N, _, D = χ.shape
     H = reply.outputs.shape[2]//N
     χ = layer.head_sd*np.tile(χ.transpose(1, 2, 0), H) # (P, D, HN)

@@ -152,7 +152,8 @@ def abreast(layer, view, latents, slopes=False): # [(P, M k)] or two of them
         reading = read(layer, part, latents)
         found = [reading.features] # (m, k, M)
         if slopes:
-            dZ = averaged(part, moved(reading.weights), reading.averages.shape[1])
+            e = reading.averages.shape[1]
+            dZ = averaged(part, moved(reading.weights), e, layer.head_sd)
             found.append(through_values(layer, dZ, reading.value_factor, (H, M)))
         parts.append([x.reshape(len(x), x.shape[1]*x.shape[2]) for x in found])
     return [np.concatenate(x) for x in zip(*parts)]

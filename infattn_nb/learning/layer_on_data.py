@@ -11,9 +11,9 @@ __all__ = ['TRIANGLE_ROWS', 'FEW_FEATURES', 'PIECE_NUMBERS', 'SINGLE_NOISE', 'di
            'inverse_of_few', 'inverses_and_log_dets', 'solved', 'Fit', 'gaussian_fit', 'with_noise', 'Likelihood']
 
 # %% ../../nbs/learning/layer_on_data.ipynb #takes
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +92,7 @@ class Layer:
 
     @property
     def heads(self):
-        "H."
+        "The number of heads, H."
         return self.spec.heads
 
     @property
@@ -132,10 +132,12 @@ class Layer:
 
     def split(self, z): # (dim, M)
         "The latents, each (rows, columns, H, M)."
-        shapes = [(*shape, self.heads) for shape in self.shapes()]
-        ends = np.cumsum([prod(shape) for shape in shapes])
-        parts = np.split(z, ends[:-1])
-        return [x.reshape(*shape, z.shape[1]) for x, shape in zip(parts, shapes)]
+        parts = []
+        for a, b in self.shapes():
+            size = a*b*self.heads
+            parts.append(z[:size].reshape(a, b, self.heads, z.shape[1]))
+            z = z[size:]
+        return parts
 
     def view(self, X, leading=False): # Sequences
         "Tokens in all coordinates of the training sequences, or in the leading ones."
@@ -195,7 +197,7 @@ class LayerReading(NamedTuple):
     "Forward pass of P sequences; heads and particles are one axis of length HM."
     key_factor: object # Bartlett's T (b, c, HM); None at infinite width
     weights: np.ndarray # A (P, R, s, HM)
-    averages: np.ndarray # attention-averaged tokens Z (P, e, HM)
+    averages: np.ndarray # averaged tokens times σ_Vσ_O/√H, (P, e, HM)
     value_factor: object # Bartlett's T (e, f, HM); None at infinite width
     features: np.ndarray # Φ, particles last, (P, k, M): S = Φ Φᵀ
 
@@ -205,7 +207,7 @@ def on_one_axis(x): # (..., H, M)
     return x.reshape(*front, H*M)
 
 def factors(layer, latents): # (b, c, HM), (e, f, HM) or None, None
-    "Bartlett's factors of keys and of values, at finite width."
+    "Bartlett factors of keys and of values, at finite width."
     if layer.width == np.inf:
         return None, None
     triangles = (bartlett_of(z, layer.width) for z in latents[1:])
@@ -277,15 +279,15 @@ def with_products(view, a, b): # View
     products = queries.T[:, None]*keys.T
     return view._replace(products=products.reshape(a*b, P*R*s))
 
-def averaged(view, A, e): # (P, e, HM)
-    r"Tokens averaged by the weights $A$, and over the rows read out."
-    values = view.values[..., :e]
+def averaged(view, A, e, scale=1.): # (P, e, HM)
+    r"Tokens times a scale, averaged by the weights $A$ and over the rows read out."
+    values = scale*view.values[..., :e]
     if A.shape[1] == 1:
         Z = (view.readout[:, :, None]*values).mT @ A[:, 0]
     else:
         Z = values.mT @ np.einsum("pr,prsx->psx", view.readout, A)
     if view.origin is not None:
-        Z += view.readout.sum(1)[:, None, None]*view.origin[..., :e].mT
+        Z += scale*view.readout.sum(1)[:, None, None]*view.origin[..., :e].mT
     return Z
 
 def through_values(layer, Z, value_factor, shape): # (P, k, M)
@@ -295,15 +297,14 @@ def through_values(layer, Z, value_factor, shape): # (P, k, M)
         out = np.einsum("pex,efx->pfx", Z, value_factor)
     P, f = out.shape[:2]
     H, M = shape
-    out = layer.spec.weighed(out, -1)
-    return layer.head_sd*out.reshape(P, f*H, M)
+    return layer.spec.weighed(out, -1).reshape(P, f*H, M)
 
 def read(layer, view, latents): # LayerReading
     "Compute weights, average tokens, and multiply by the values' factor."
     key_factor, value_factor = factors(layer, latents)
     A = attend(layer, view, latents, key_factor)
     e = view.values.shape[-1] if value_factor is None else len(value_factor)
-    Z = averaged(view, A, e)
+    Z = averaged(view, A, e, layer.head_sd)
     Φ = through_values(layer, Z, value_factor, latents[0].shape[2:])
     return LayerReading(key_factor, A, Z, value_factor, Φ)
 
@@ -312,28 +313,28 @@ def features(layer, view, latents): # (M, P, k)
     return particles_first(read(layer, view, latents).features)
 
 def particles_first(x): # (P, k, M)
-    "(M, P, k), in this order in memory."
+    "The array (M, P, k), in this order in memory."
     return np.ascontiguousarray(x.transpose(2, 0, 1))
 
 def particles_last(x): # (M, P, k)
-    "(P, k, M), in this order in memory."
+    "The array (P, k, M), in this order in memory."
     return np.ascontiguousarray(x.transpose(1, 2, 0))
 
 # %% ../../nbs/learning/layer_on_data.ipynb #back
 def pullback(layer, view, latents,
              reading, # LayerReading of these latents
-             dΦ, # derivatives in the features, (P, k, M)
-            ): # derivatives in the latents, (dim, M)
+             dΦ, # derivatives with respect to the features, (P, k, M)
+            ): # derivatives with respect to the latents, (dim, M)
     "The backward pass from the features to the latents."
     H, M = latents[0].shape[2:]
     P, k, _ = dΦ.shape
     out = layer.spec.weighed(dΦ.reshape(P, k//H, H*M), -1)
     dZ, by_values = values_back(layer, latents, reading, out)
     dA = view.values[..., :dZ.shape[1]] @ dZ
-    dB = layer.scale*scores_back(layer, view, reading.weights, dA)
+    dB = layer.scale*layer.head_sd*scores_back(layer, view, reading.weights, dA)
     dN, by_keys = keys_back(layer, latents, reading, dB)
     parts = [dN, *by_keys, *by_values]
-    return layer.head_sd*np.concatenate([x.reshape(-1, M) for x in parts])
+    return np.concatenate([x.reshape(-1, M) for x in parts])
 
 def values_back(layer, latents, reading, dout): # dZ, [by the values' normals]
     "The backward pass through the values' factor."
@@ -373,7 +374,7 @@ def scores_back(layer, view, A, dseen): # (a, b, HM)
 TRIANGLE_ROWS = 8 # matrices with at most this many rows are processed row by row
 
 def cholesky(C): # positive definite (M, n, n)
-    "Cholesky's factors."
+    "Cholesky factors."
     if C.shape[-1] > TRIANGLE_ROWS:
         return np.linalg.cholesky(C)
     return particles_first(cholesky_of_few(particles_last(C)))
@@ -425,11 +426,25 @@ def solved(C, # positive definite (M, n, n)
     return Q, X + Q @ (B - C @ X), logdet
 
 # %% ../../nbs/learning/layer_on_data.ipynb #fit-cell
-class Fit(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Fit:
     "Log likelihood of features, and its derivatives."
-    loglik: np.ndarray # (M,)
-    by_features: np.ndarray # derivatives in Φ, particles last, (P, k, M)
-    by_noise: np.ndarray # derivatives in log σ², (M,)
+    by_features: np.ndarray # derivatives with respect to Φ, (P, k, M)
+    rest: Callable # () -> loglik (M,), by_noise (M,)
+
+    @cached_property
+    def _values(self):
+        return self.rest()
+
+    @property
+    def loglik(self):
+        "Log likelihoods, (M,)."
+        return self._values[0]
+
+    @property
+    def by_noise(self):
+        "Derivatives with respect to log σ², (M,)."
+        return self._values[1]
 
 FEW_FEATURES = 5 # largest number of features summed for all particles at once
 
@@ -459,9 +474,11 @@ def _by_sequences(Φ, Y, alpha): # Φ (M, P, k)
     K = with_noise(Φ @ Φ.mT, alpha)
     Q, U, logdet = solved(K, np.broadcast_to(Y, (M, P, D)))
     by_features = particles_last((U @ U.mT - D*Q) @ Φ)
-    loglik = -.5*((Y*U).sum((1, 2)) + D*(logdet + P*np.log(2*np.pi)))
-    trace = np.trace(Q, axis1=1, axis2=2)
-    return Fit(loglik, by_features, .5*alpha*((U*U).sum((1, 2)) - D*trace))
+    def rest():
+        loglik = -.5*((Y*U).sum((1, 2)) + D*(logdet + P*np.log(2*np.pi)))
+        trace = np.trace(Q, axis1=1, axis2=2)
+        return loglik, .5*alpha*((U*U).sum((1, 2)) - D*trace)
+    return Fit(by_features, rest)
 
 def _by_many_features(Φ, Y, alpha): # Φ (P, k, M)
     P, k, M = Φ.shape
@@ -474,11 +491,12 @@ def _by_many_features(Φ, Y, alpha): # Φ (P, k, M)
     F = sums[:, :, k:]
     Q, β, logdet = solved(C, F)
     W = np.concatenate([-(β @ (β.mT/alpha)) - D*Q, β.mT/alpha], axis=1)
-    by_features = particles_last(beside @ W)
-    explained = (F*β).sum((1, 2))
-    trace = np.trace(Q, axis1=1, axis2=2)
-    square = (β*β).sum((1, 2))
-    return _woodbury(Y, alpha, by_features, explained, square, trace, logdet)
+    def rest():
+        explained = (F*β).sum((1, 2))
+        trace = np.trace(Q, axis1=1, axis2=2)
+        square = (β*β).sum((1, 2))
+        return _woodbury(Y, alpha, k, explained, square, trace, logdet)
+    return Fit(particles_last(beside @ W), rest)
 
 def _by_few_features(Φ, Y, alpha): # Φ (P, k, M)
     P, k, M = Φ.shape
@@ -500,20 +518,20 @@ def _by_few_features(Φ, Y, alpha): # Φ (P, k, M)
     by_features = np.einsum("pjx,jix->pix", Φ, W)
     for d in range(D):
         by_features += Y[:, d, None, None]*pull[:, d]
-    logdet = 2*sum(np.log(L[i, i]) for i in range(k))
-    trace = np.einsum("iix->x", Q)
-    return _woodbury(Y, alpha, by_features, np.einsum("idx,idx->x", F, β),
-                     np.einsum("idx,idx->x", β, β), trace, logdet)
+    def rest():
+        logdet = 2*sum(np.log(L[i, i]) for i in range(k))
+        trace = np.einsum("iix->x", Q)
+        explained, square = (np.einsum("idx,idx->x", x, β) for x in (F, β))
+        return _woodbury(Y, alpha, k, explained, square, trace, logdet)
+    return Fit(by_features, rest)
 
-def _woodbury(Y, alpha, by_features, explained, square, trace, logdet): # Fit
-    "From FᵀC⁻¹F, β², tr C⁻¹ and log det C of the features' C = ΦᵀΦ + σ²I."
-    _, k, _ = by_features.shape
+def _woodbury(Y, alpha, k, explained, square, trace, logdet): # (loglik, by_noise)
+    "Both, from FᵀC⁻¹F, β², tr C⁻¹ and log det C with C = ΦᵀΦ + σ²I."
     P, D = Y.shape
     left = ((Y*Y).sum() - explained)/alpha
     logdet = logdet + (P - k)*np.log(alpha)
     loglik = -.5*(left + D*(logdet + P*np.log(2*np.pi)))
-    by_noise = .5*(left - square - D*(P - k + alpha*trace))
-    return Fit(loglik, by_features, by_noise)
+    return loglik, .5*(left - square - D*(P - k + alpha*trace))
 
 # %% ../../nbs/learning/layer_on_data.ipynb #whole
 PIECE_NUMBERS = 2**19 # for larger pieces memory access takes longer than arithmetic
@@ -537,15 +555,20 @@ class Likelihood:
         "Log likelihoods (M,), gradients (dim, M)."
         return self._of_all(z, self._of_some)
 
+    def slope(self, z): # (dim, M)
+        "Gradients (dim, M)."
+        slope, = self._of_all(z, self._slope_of_some)
+        return slope
+
     def rough_slope(self, z): # (dim, M)
         "Gradients (dim, M), in single precision unless the noise is too small for it."
         if self.single is None:
-            return self(z)[1]
+            return self.slope(z)
         try:
             with np.errstate(all="ignore"):
-                _, slope = self.single(z.astype(np.float32))
+                slope = self.single.slope(z.astype(np.float32))
         except np.linalg.LinAlgError: # at finite width, far from all data
-            return self(z)[1]
+            return self.slope(z)
         return slope.astype(float)
 
     @cached_property
@@ -559,7 +582,7 @@ class Likelihood:
         return there
 
     def by_dials(self, z): # (dim, M)
-        "Log likelihoods (M,), derivatives in three log hyperparameters (3, M)."
+        "Log likelihoods (M,), derivatives with respect to log hyperparameters (3, M)."
         return self._of_all(z, self._dials_of_some)
 
     def turned(self, logs): # logs of the factors of var_qk, var_vo, alpha
@@ -587,6 +610,10 @@ class Likelihood:
     def _of_some(self, latents):
         _, fit, slope = self._read(latents)
         return fit.loglik, slope
+
+    def _slope_of_some(self, latents):
+        *_, slope = self._read(latents)
+        return [slope]
 
     def _dials_of_some(self, latents):
         reading, fit, slope = self._read(latents)

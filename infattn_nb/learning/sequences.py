@@ -199,7 +199,7 @@ def patches(images: ArrayLike, size: Size = 2, position_scale: float = 1., *,
     return tokens
 
 def _as_images(images, shape):
-    "(P, h, w, c)"
+    "Images as an array (P, h, w, c), checked."
     if shape is not None:
         size = checks.shape(shape)
         fits = images.ndim == 2 and images.shape[1] == np.prod(size)

@@ -204,7 +204,7 @@ def gram_block(program, vectors, n, size, g):
     return _kept(run, partial(_second_moments, run, vectors), size, g)
 
 def _second_moments(run, vectors, value):
-    "(b, k, k)."
+    "Second moments of vectors, (b, k, k)."
     X = run.values(value, vectors)
     return X @ X.mT/X.shape[2]
 
