@@ -69,7 +69,7 @@ class Learner:
         raise NotImplementedError
 
     def backward(self, networks, data, reply, χ): # [(N, …), …]
-        "Derivatives of the loss in the weights, from its derivatives χ in the values."
+        "Derivatives with respect to weights, from those with respect to values, χ."
         raise NotImplementedError
 
     def step(self, networks, slopes, t, rng):
