@@ -31,7 +31,7 @@ class Observed:
     K: np.ndarray # Gram matrix (s, s)
     left: np.ndarray # τL (s, q)
     right: np.ndarray # R (s, r)
-    seen: np.ndarray # what is added to the scores (s, s): -∞ where a row may not attend
+    seen: np.ndarray # added to the scores (s, s), -∞ where a row may not attend
     heads: int # H
     scale: float # σ_O²σ_V²/H
     noise: float = 0. # ν

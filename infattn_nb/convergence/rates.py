@@ -257,7 +257,7 @@ def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
 def noise_floor(law: Any, samples: int) -> float:
     r"""The paper's estimate of D for two samples of one law, $\ell/(2\sqrt\pi N h)$.
 
-    This is the leading order. The tails of the law increase the estimate.
+    This is the leading order. Samples in the tails increase the estimate further.
 
     Parameters
     ----------

@@ -259,7 +259,9 @@ class HierarchicalGaussian:
 
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
                islands: int = 64, return_error: bool = False) -> Any:
-        r"""The log density $\log\mathbb{E}\,N(y; 0, S)$, exact for one output.
+        r"""The log density $\log\mathbb{E}\,N(y; 0, S)$.
+
+        It is exact for one output whose law is known, and an estimate otherwise.
 
         In the tails few draws of S contribute to the average. There, at infinite width,
         particles are used (sequential Monte Carlo over the scores, in several

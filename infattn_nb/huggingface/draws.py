@@ -39,7 +39,7 @@ def _largest(W):
     return np.maximum(W.max(), -W.min())
 
 # %% ../../nbs/huggingface/draws.ipynb #dr-rows
-RARE = 1e-9 # false-alarm rate of each test
+RARE = 1e-9 # false-alarm rate of the test of sums
 
 def beyond_chance(X, # independent rows of independent entries? (N, n)
                  ): # a sentence, or None

@@ -28,7 +28,7 @@ def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention
 def entropy_share(entropy: np.ndarray, # entropies in nats, (..., L, heads, s)
                   counts: np.ndarray, # how many tokens each may attend to, (L, s)
                  ) -> np.ndarray: # (..., L), NaN where no row has a choice
-    "Mean entropy of the rows of weights, as shares of the largest possible entropy."
+    "Mean over the rows of weights of the entropy as a share of the largest possible."
     choice = counts > 1
     if not entropy.shape[-2]: # no heads at all
         return np.full(entropy.shape[:-2], np.nan)
@@ -89,7 +89,7 @@ def joined(parts) -> Diagnosis: # records of groups of networks
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #di-diagnose
 def diagnose(t, g) -> Diagnosis: # a Transformer, its Gradients
-    "The record of an ensemble of networks with any number of leading axes."
+    "The record of an ensemble; the arrays of g may have any number of leading axes."
     stream = np.einsum("...ii->...", g.gram)
     L = len(t.blocks)
     norms = {}
@@ -122,7 +122,7 @@ READOUTS = { # name -> in words
     "mean": "a loss on the mean of the tokens"}
 
 def readout_cov(t, readout): # a Transformer; as in scan and report
-    "A readout in the form of `Transformer.gradients`."
+    "A readout in the form that `Transformer.gradients` expects."
     s = len(t.cov)
     if isinstance(readout, str):
         checks.choice(readout, "readout", tuple(READOUTS))

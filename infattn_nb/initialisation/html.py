@@ -45,7 +45,7 @@ def picture_of(panel) -> str:
             f'alt="{escape(panel.alt_text())}" width="{_WIDE}" height="{_HIGH}">')
 
 def of_few_colours(png: bytes) -> bytes:
-    "The picture, reduced to shades of the style's colours, at a third of the bytes."
+    "The picture, reduced to shades of the style's colours, so that it has fewer bytes."
     from matplotlib import rcParams # late: it takes time
     from matplotlib.colors import to_rgb
     from PIL import Image

@@ -111,9 +111,10 @@ def with_rule(transformer: Transformer, rule: str, *,
               width: float | None = None) -> Transformer:
     """The same transformer, initialised by a named rule.
 
-    GPT-2 and Depth-µP multiply the given variances. If a network already follows such
-    a rule, for example because it was read from GPT-2's config, the factor would be
-    applied twice. Depth-µP's scores are QKᵀ·8/m, which is QKᵀ/√m at head width 64.
+    GPT-2 multiplies the given variances, and Depth-µP multiplies the given branch and
+    score factors. If a network already follows such a rule, for example because it was
+    read from GPT-2's config, the factor would be applied twice. Depth-µP's scores are
+    QKᵀ·8/m, which is QKᵀ/√m at head width 64.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ def follows(t: Transformer, rule: str) -> bool:
     return False
 
 def _gpt2_factors(t):
-    "Variance of attention's last matrix, with the branch factor, over that of values."
+    "Number of branches times the variance of W_O over the variance of W_V, by block."
     branches = sum(len(sum_) for block in t.blocks for sum_ in block.sums)
     heads = [block.attention for block in t.blocks if block.attention is not None]
     return [branches*np.mean(a.var_o)/a.var_v for a in heads if a.var_v > 0]

@@ -70,7 +70,8 @@ class DescentEstimator(SequenceEstimator):
         X
             token embeddings (Q, s, d), or a list of arrays (s_q, d)
         y
-            targets (Q,) or (Q, D); labels (Q,) for "logistic" and "softmax"
+            targets (Q,) or (Q, D); labels (Q,) for "logistic" and "softmax"; with
+            readout="every" an axis of positions follows Q
 
         Raises
         ------
@@ -93,7 +94,8 @@ class DescentEstimator(SequenceEstimator):
     def values(self, X: ArrayLike, when: str = "end") -> np.ndarray:
         """Values of each network, (networks, Q) or (networks, Q, D).
 
-        For classes these are logits, one for "logistic" and D for "softmax".
+        For classes these are logits, one for "logistic" and D for "softmax". With
+        readout="every" an axis of positions follows Q.
 
         Parameters
         ----------
@@ -123,7 +125,8 @@ class DescentEstimator(SequenceEstimator):
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities of the classes, (Q, classes), averaged over networks.
 
-        Not available for losses without classes.
+        Not available for losses without classes. With readout="every" an axis of
+        positions follows Q.
 
         Parameters
         ----------

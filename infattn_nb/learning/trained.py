@@ -423,7 +423,7 @@ class Trained:
         return self._known(found, when)
 
     def _known(self, found, when):
-        "Results with NaN at the end for networks that have diverged."
+        "Results; after training they are NaN for networks that have diverged."
         return _marked(found, self.diverged) if when == "end" else found
 
 def _marked(found, diverged):
@@ -557,7 +557,7 @@ def _remedy(given):
     return f"pass a smaller rate, or {other}"
 
 def _stable(model, start, loss, blocks, P):
-    "Half the stability limit at the start; with noise a tenth of it, for a small bias."
+    "Half the stability limit at the start; with noise a tenth, to keep the bias small."
     each = methodcaller("steepness", start.layer, start.view)
     found = in_order(each, [(b,) for b in blocks])
     λ = np.median(np.concatenate(list(found)))

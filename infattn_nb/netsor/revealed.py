@@ -16,7 +16,7 @@ SAME = 1e-10 # relative size below which an orthogonal component counts as zero
 CLEAR = 1e-3 # directions with smaller eigenvalues are left to the next round
 
 class Known:
-    "Growing lists of orthonormal vectors of b networks, with their products with W."
+    "Growing lists of orthonormal vectors of b networks, and their products with a matrix."
     def __init__(self, b, length, image_length):
         self.count = 0
         self._rows = np.empty((b, 0, length))
@@ -276,8 +276,8 @@ def explicit_is_cheaper(shape, directions):
 def matrix_of(b, shape, var, rng, *, W=None, directions=0, dense=None):
     """b matrices with entries N(0, var/c), or the given matrices W.
 
-    They are stored in full if `dense` is true, or if it is None and
-    `explicit_is_cheaper` for the expected number of directions."""
+    They are stored in full if `dense` is true, or if it is None and this is cheaper
+    for the expected number of directions (`explicit_is_cheaper`)."""
     if dense is None:
         dense = explicit_is_cheaper(shape, directions)
     if not dense:

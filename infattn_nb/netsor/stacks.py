@@ -211,7 +211,7 @@ class Stacks:
         return np.flatnonzero(self.live[h])
 
     def _add_rows(self, some):
-        "Add nodes that act row by row, inputs or mixtures, as one stack."
+        "Add inputs, mixtures, or nodes that act row by row, as one stack."
         h = some[0]
         if isinstance(h, Initial):
             self._put(h, h, True)
@@ -531,7 +531,7 @@ def _reject_later(stacks, h):
                   "one written afterwards", "call limit(program) again")
 
 def _key(fn):
-    "Equal functions have equal keys."
+    "A key for grouping; equal hashable functions have equal keys."
     try:
         hash(fn)
     except TypeError:
@@ -539,7 +539,7 @@ def _key(fn):
     return fn
 
 def _numbered(rows, k):
-    "Row of k -> its number in `rows`, −1 elsewhere."
+    "For each of k rows, its position in `rows`; −1 if it is not there."
     found = np.full(k, -1)
     found[rows] = np.arange(len(rows))
     return found

@@ -280,7 +280,7 @@ def without_zeros(L):
     return L[:, L.any(0)]
 
 def centred(K):
-    "The covariance of differences from the mean, with rounding errors set to zero."
+    "The covariance of differences from the mean; zero if it is only rounding errors."
     P = np.eye(len(K)) - 1/len(K)
     C = P @ K @ P
     return np.where(abs(C).max() > 1e-13*abs(K).max(), C, 0.)
@@ -299,12 +299,12 @@ def _steady_inverse(F):
         return None
 
 def inverse(F):
-    "Inverses of covariances, pseudo-inverses if one of them is singular."
+    "Inverses of covariances, pseudo-inverses if one of them is nearly singular."
     found = _steady_inverse(F)
     return np.linalg.pinv(F, rcond=1e-12, hermitian=True) if found is None else found
 
 def inverse_factor(L):
-    "Inverses of triangular factors, pseudo-inverses if one of them is singular."
+    "Inverses of triangular factors, pseudo-inverses if one is nearly singular."
     return np.linalg.inv(L) if steady(L) else np.linalg.pinv(L, rcond=1e-8)
 
 def right_inverse(V):
@@ -313,7 +313,7 @@ def right_inverse(V):
     return np.linalg.pinv(V, rcond=1e-8) if found is None else V.mT @ found
 
 def divided(B, F):
-    "B F⁻¹ for covariances F, or B F⁺ if one of them is singular."
+    "B F⁻¹ for covariances F, or B F⁺ if one of them is nearly singular."
     return _one_by_one(_long_divided, B, F) if F.shape[-1] >= LONG else B @ inverse(F)
 
 def spanned(T, V, K):

@@ -145,7 +145,7 @@ def fold(sample: Callable[[int, Generator], np.ndarray],
     sample
         (number, Generator) -> block of samples: any sampler of the package
     statistic
-        block -> number or array (or anything that `combine` understands)
+        block -> number or array (or anything that `combine` accepts)
     size
         number of samples, int in 1 … 10¹²
     rng

@@ -263,7 +263,7 @@ def compose(activation: Any, *psis: Any) -> Nonlinearity:
     activation
         Nonlinearity of k arguments, or its name
     *psis
-        ψ₁, …, ψₖ: functions of the same arguments
+        ψ₁, …, ψₖ: Nonlinearities of the same arguments, or their names
 
     Returns
     -------

@@ -44,7 +44,8 @@ def attention_mlp(cov: ArrayLike, *, texts: Sequence[Sequence[int]] | None = Non
     cov
         covariance of the tokens, (N, N)
     texts
-        P texts of s tokens each, numbers from 0 to N − 1; None = one text of all tokens
+        P texts of s tokens each, given by numbers from 0 to N − 1; None = one text of
+        all tokens
     heads
         H, finite
     activation
@@ -339,8 +340,8 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
     y
         targets (P,), one for each text; for "logistic" 0 or 1
     texts
-        P texts of s tokens each, numbers from 0 to N − 1, the first of which attends;
-        None = one text of all tokens
+        P texts of s tokens each, given by numbers from 0 to N − 1; the first token of
+        each text attends. None = one text of all tokens
     heads
         H, finite
     activation
