@@ -686,7 +686,7 @@ class Mixture:
         return np.exp(self.logpdf(y))
 
     def cdf(self, y: ArrayLike) -> np.ndarray:
-        """Probability below y, with relative accuracy.
+        """Probability below y, with a small relative error.
 
         Parameters
         ----------
@@ -696,7 +696,7 @@ class Mixture:
         return self._average(ndtr(self._standard(y)))
 
     def sf(self, y: ArrayLike) -> np.ndarray:
-        """Probability above y, with relative accuracy.
+        """Probability above y, with a small relative error.
 
         Parameters
         ----------

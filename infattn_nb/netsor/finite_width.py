@@ -88,7 +88,7 @@ class Run(NamedTuple):
         return np.concatenate([x.reshape(len(x), -1) for x in found], axis=1)
 
     def numbers(self): # numbers held for one sample
-        "Memory of one sample."
+        "Approximate count of the numbers that one sample needs."
         if self.dense:
             lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
                        for h in self.stacks.nodes)

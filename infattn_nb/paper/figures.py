@@ -520,7 +520,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
 # %% ../../nbs/paper/figures.ipynb #d8f1b20c
 def sweep(name: Any, trials: int = 10, samples: Any = None, *, rng: int = 0,
           keep: Any = lambda cell: True) -> Any:
-    """All trials of all cells of one figure.
+    """Compute the table of one figure: all trials of all its cells.
 
     Parameters
     ----------
@@ -531,7 +531,7 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, rng: int = 0,
     samples
         samples per trial; None = the paper's count
     rng
-        seed: None | int | SeedSequence | Generator
+        seed, a whole number ≥ 0
     keep
         cell -> True if the cell is to be computed
 

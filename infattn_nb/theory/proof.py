@@ -96,7 +96,7 @@ def gaussian_mean(psi: Any, v: ArrayLike) -> np.ndarray:
     x, root, _ = hermite(4096, 400)
     def at_nodes(log_v): # E ψ at the nodes of the interpolation
         return psi(np.exp(log_v/2)[:, None]*x) @ root**2
-    dead = variances == 0 # where all tokens are
+    dead = variances == 0 # if all tokens are zero
     log_v = np.log(np.where(dead, np.max(variances) or 1., variances))
     ends = [log_v.min() - 1e-6, log_v.max() + 1e-6]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

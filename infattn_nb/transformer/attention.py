@@ -165,7 +165,8 @@ class SelfAttention(Branch, AttentionSpec):
     r"""Attention of a block: scores, weights, values and output matrix.
 
     The scores are $P = QK^\top/\sqrt m$ times `score_scale`. Q and K may be normalised
-    and rotated first. The input of softmax is $c\tanh(P/c)$ plus `bias`.
+    and rotated first. With `softcap`, P is replaced by $c\tanh(P/c)$. The input of
+    softmax is the result plus `bias`.
 
     Parameters
     ----------
