@@ -645,7 +645,7 @@ class Batch:
         return MANY_NODES if rows <= BATCHES else FEW_NODES
 
     def _fine_terms(self, h): # (degree, P or 1, k)
-        "Coefficients on the fine grid, without a vanishing end."
+        "Coefficients on the fine grid, without the last ones if they vanish."
         if (h, "fine") not in self.expanded:
             μ, σ = self._mean_and_deviation(h)
             f = getattr(h.fn, "fn", h.fn)

@@ -65,7 +65,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     samples
         samples per trial; None = the paper's count
     rng
-        seed: None | int | SeedSequence | Generator
+        seed, a whole number ≥ 0
     verbose
         show a progress bar, on a terminal or in a notebook?
 

@@ -640,8 +640,8 @@ class Gradients(ByBlock):
     inner
         dX_l X_lᵀ, (..., L + 1, s, s)
     squared_norms
-        "q", "k", "v", "o", "1", "2", "3", "b1", "b2" -> (..., L): θ = ‖∂loss/∂w‖² of
-        the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
+        "q", "k", "v", "o", "1", "2", "3", and biases "b1", "bq", … -> (..., L):
+        θ = ‖∂loss/∂w‖² of the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
         block has none
     squared_weight_norms
         ‖∂loss/∂W‖², arrays as in `squared_norms`; in a network that was read, W
