@@ -526,7 +526,7 @@ def _by_few_features(Φ, Y, alpha): # Φ (P, k, M)
     return Fit(by_features, rest)
 
 def _woodbury(Y, alpha, k, explained, square, trace, logdet): # (loglik, by_noise)
-    "The likelihood from FᵀC⁻¹F, β², tr C⁻¹ and log det C with C = ΦᵀΦ + σ²I."
+    "Log likelihood and by_noise, from FᵀC⁻¹F, β², tr C⁻¹, log det C; C = ΦᵀΦ + σ²I."
     P, D = Y.shape
     left = ((Y*Y).sum() - explained)/alpha
     logdet = logdet + (P - k)*np.log(alpha)

@@ -158,7 +158,7 @@ class Batch:
             self.parts(h)
 
     def _multiply(self, g):
-        "Rule (ii): a new product with all earlier ones of the same matrix."
+        "Rule (ii): moments of a new product with all products of the same matrix."
         products = self.stacks.uses[g.W]
         products = products[:products.index(g) + 1]
         self._foresee(g.args[0], [h.args[0] for h in products])
@@ -426,7 +426,7 @@ class Batch:
         return self.error*_outer(size, np.sqrt(self.squares(Y)))
 
     def note(self, h, error):
-        "Remember the relative error of a quadrature of h, unless it is rounding."
+        "Remember the relative error of a quadrature of h, unless it is a rounding error."
         if error > .1:
             checks.reject(self.stacks.name(h), "have second moments that 400 Hermite "
                           "polynomials resolve", f"an error of {error:.0%}",

@@ -62,7 +62,7 @@ def _limit(n, heads, head_width="full", **options):
     return shared_layer(heads, **options).law().marginal(0)
 
 def _stream(seed, *key): # Generator
-    "A stream for each key; SFC64 draws normals a fifth faster than numpy's default."
+    "The random stream of a key; SFC64 draws normals a fifth faster than numpy's default."
     child = SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *key))
     return Generator(SFC64(child))
 
@@ -73,7 +73,7 @@ def _in_blocks(sample, samples, seed, *key): # (size, Generator) -> (..., size)
 
 # %% ../../nbs/paper/figures.ipynb #f1a2b3c4
 def _figure(name, draw, data, options):
-    "The table of a figure, computed if it is None, and the figure."
+    "The table of a figure, computed if `data` is None, and the figure."
     checks.options(options, ("trials", "samples", "rng"), "figures of the paper")
     if data is None:
         data = sweep(name, **options)
@@ -112,7 +112,7 @@ def _task_growing(cells, samples, seed):
     return [_panels(cell, x, seed) for cell, x in zip(cells, v)]
 
 def _paired_block(cells, size, rng):
-    "v at each width, its antithetic partner, its limit: (cells, 3, size)."
+    "v at each width, its antithetic partner, and its limit: (cells, 3, size)."
     tokens, *streams = rng.spawn(1 + len(WIDTHS))
     stream = dict(zip(WIDTHS, streams))
     v = []
@@ -123,7 +123,7 @@ def _paired_block(cells, size, rng):
     return np.stack(v)
 
 def _token_factors(cells, size, rng):
-    "Factors of the Gram matrix at each width, antithetic, and in the limit."
+    "Factors of Gram matrices at each width, of antithetic partners, and of the limit."
     coordinates, *streams = rng.spawn(1 + len(WIDTHS))
     stream = {n: Mirrored(g) for n, g in zip(WIDTHS, streams)}
     tokens = _layer(**cells[0]).tokens
@@ -248,7 +248,7 @@ def figure_1b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
 
 # %% ../../nbs/paper/figures.ipynb #a35b6a9c
 def _task_scores(cells, samples, seed):
-    "One score of a layer's only token, on both scales."
+    "One score of a layer's only token, under both scalings."
     n = cells[0]["n"]
     layer = Attention(CommonTokens(1, clip(100.)))
     score = layer.scores(n, samples, _stream(seed))[:, 0, 0, 0]

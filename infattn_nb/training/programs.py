@@ -192,7 +192,7 @@ class ProgramLearner(Learner):
         return muon_step(shape, kind_of(W), self.plan.widening)
 
     def reset(self, networks, lost): # Ensemble
-        "The networks, with the lost ones as they were at the start."
+        "The networks, with the diverged ones reset to their start."
         start = networks.drawn.starts()
         states = {W: restarted(s, start[W], lost) for W, s in networks.states.items()}
         return networks._replace(states=states)
@@ -852,7 +852,7 @@ def _decays(plan, weight_decay): # {matrix or vectors: λ}
     return {W: decays[W] for W in plan.trained}
 
 def _named(plan, key, what, vectors=None):
-    "A matrix or trained vectors, given directly or by name, that outputs depend on."
+    "A matrix or trained vectors on which outputs depend, given directly or by name."
     vectors = plan.parameters if vectors is None else [x for x in vectors if x.name]
     every = [*plan.shapes, *vectors]
     found = [W for W in every if W is key or W.name == key]

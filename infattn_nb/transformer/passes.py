@@ -90,7 +90,7 @@ class Network(Part):
         self._check_norms()
 
     def _given(self, s):
-        "Embeddings of the given mean and covariance."
+        "The given embeddings, if they have the given mean and covariance."
         X = checks.real(self.embeddings, "embeddings", (s, None),
                         remedy="pass one row per token")
         C = np.cov(X, bias=True).reshape(s, s)
@@ -210,7 +210,7 @@ class Network(Part):
         return [k for k in (*MATRICES, *BIASES.values()) if k in there]
 
     def per_block(self, method, name, *where):
-        "A method of the branch with this matrix, by block; NaN without such a branch."
+        "Results of a method of the branch with this matrix, by block; NaN without it."
         branches = [block.owner(name) for block in self.blocks]
         return np.array([np.nan if x is None else getattr(x, method)(name, *where)
                          for x in branches])
