@@ -570,7 +570,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           schedule: Callable | None = None, reduction: str = "sum",
           parametrization: str = "ntk", base_width: int | None = None,
           verbose: bool = True) -> Training:
-    """Train random networks of any width, exactly in law, without their matrices.
+    """Train random networks of any width, exactly in law, if possible without matrices.
 
     At small widths some of many networks may diverge at a rate that is stable for the
     others. They are marked (see `Training`), and the others continue. The losses of the
@@ -638,7 +638,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     rng
         seed: None | int | SeedSequence | Generator
     dense
-        use explicit matrices? None = only where they are cheaper; the law is the same
+        use explicit matrices? None = where they are cheaper, or needed (Adam, AdamW);
+        the law is the same
     callback
         function that is called before each step with a record of the step's number,
         losses, outputs and watched values; if it returns True, the run ends
