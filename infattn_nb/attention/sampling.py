@@ -46,7 +46,7 @@ def is_long(s):
     return s > SHORT
 
 def samples_first(L, b):
-    "The factor of the tokens for small products, (b, s, q)."
+    "The factor of the tokens with samples first, (b, s, q)."
     R = np.ascontiguousarray(np.moveaxis(L[:, :, 0], -1, 0))
     return np.broadcast_to(R, (b, *R.shape[1:]))
 

@@ -86,7 +86,7 @@ class Trained:
             _say_what_is_left_out(self.source.config.entries)
 
     def _check(self):
-        "Reject weights that are not drawn, and weights outside attention and MLP."
+        "Reject given weights, and blocks without attention or MLP."
         source = self.source
         for x in self.layout:
             if x.roles[0] in ("branch_scale", "skip_scale"):
@@ -403,7 +403,7 @@ def weights_of(net: Any, module: Any, *, readout: str = "last") -> dict[str, Any
     return _arrays(weights, found, named)
 
 def _matched(layout, named): # {(tensor's name, block from 1): name in the module}
-    "The tensor of each parameter."
+    "The parameter that contains each tensor."
     found = {}
     for name, x in named.items():
         if re.search(HEADS, name):

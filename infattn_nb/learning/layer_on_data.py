@@ -123,7 +123,7 @@ class Layer:
         return self.scale == 0 and self.width == np.inf
 
     def held(self, view):
-        "Approximate count of numbers in the memory of one network."
+        "Approximate count of numbers held in memory for one network."
         return 4*view.readout.size*view.keys.shape[1]*self.heads
 
     def dim(self):

@@ -30,7 +30,7 @@ def rows_needed(nodes, # stacks and scores in order
                 width, # n
                 coords, # number of coordinates requested of other vectors
                ): # {stack or matrix: coordinates to draw}
-    "All coordinates for inputs of a matrix or score, otherwise a few."
+    "Coordinates to draw: all for inputs of a matrix or score, otherwise a few."
     full = {h: length_at(h, width) for h in nodes if isinstance(h, Vector)}
     whole = {b for h in nodes if h.reads_all for x in h.args for b in bases(x)}
     for h in reversed(nodes):

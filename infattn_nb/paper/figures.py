@@ -439,7 +439,7 @@ HEADS = tuple(2**k for k in range(9))
 
 @lru_cache(len(HEADS))
 def _bend(heads): # (D, error)
-    "The divergence of the limit from the Gaussian of its variance."
+    "The divergence of the limit from the Gaussian of the same variance."
     limit = shared_layer(heads).law().marginal(0)
     return kl_divergence(limit, norm(scale=limit.std()), return_error=True)
 

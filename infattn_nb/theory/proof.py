@@ -134,7 +134,7 @@ def _mirrored_variances(layer, i, n, size, seed):
     return found
 
 def _coordinate_averages(psi, v, n, rng):
-    "F_n: averages of ψ(√v y) over n coordinates y, the same for both in a pair."
+    "F_n: averages of ψ(√v y) over n coordinates; both draws of a pair share y."
     F = np.empty(v.shape)
     for k, b in pieces(v.shape[1], max(1, 2**18//n)):
         y = rng.standard_normal((b, n))

@@ -256,7 +256,7 @@ def _drawn(source, n, draws, seed):
     return source.gram(n, draws, root)
 
 def _remembered(rng):
-    "A hashable key of a seed; for a Generator, its next child."
+    "A hashable key of a seed, or of the next child of a Generator."
     root = seed_sequence(rng)
     if isinstance(rng, Generator):
         root, = root.spawn(1)
@@ -484,7 +484,7 @@ _STEP = .15 # of the trapezoid rule, in standard deviations
 _GRID = np.arange(-60, 20, _STEP)
 
 def _of_reals(method):
-    "A method of scipy that accepts real numbers only."
+    "Let a method of scipy accept real numbers only."
     @wraps(method)
     def asked(self, *args, **options):
         for x in (*args, *options.values()):
@@ -637,7 +637,7 @@ def _normal_products(n, size, g):
     return np.sqrt(g.chisquare(n, size)/n)*g.standard_normal(size)
 
 def variance_gamma(n: float) -> VarianceGamma:
-    r"""The exact law of one score with unit Gram matrix at width n, for scipy.
+    r"""The exact law of one score with unit Gram matrix at width n.
 
     Parameters
     ----------

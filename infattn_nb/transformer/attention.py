@@ -739,7 +739,7 @@ class SelfAttention(Branch, AttentionSpec):
         return n
 
     def check_tokens(self, seq_len: int, texts: np.ndarray | None = None) -> None:
-        """Raise ValueError if mask or bias do not fit the tokens.
+        """Raise ValueError if the mask or the bias does not fit the tokens.
 
         Parameters
         ----------
