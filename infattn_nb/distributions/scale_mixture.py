@@ -125,7 +125,7 @@ def tail_index(largest, # logarithms of the largest terms of a sum, ascending (M
     return np.where(np.isfinite(largest[-1]), index, 0.)
 
 def _few_carry(law, name, asked, value, loc=0., scale=1.):
-    "Points where the largest draws of v dominate a probability; none for quadratures."
+    "Test where the largest draws of v dominate a probability; False for quadratures."
     if law.weights is not None or law.replicates:
         return False
     v = np.sort(law.variances)[-min(LARGEST_TERMS, law.variances.size//5) - 1:]
@@ -686,7 +686,7 @@ class Mixture:
         return np.exp(self.logpdf(y))
 
     def cdf(self, y: ArrayLike) -> np.ndarray:
-        """Probability below y, with relative accuracy.
+        """Probability below y, with a small relative error.
 
         Parameters
         ----------
@@ -696,7 +696,7 @@ class Mixture:
         return self._average(ndtr(self._standard(y)))
 
     def sf(self, y: ArrayLike) -> np.ndarray:
-        """Probability above y, with relative accuracy.
+        """Probability above y, with a small relative error.
 
         Parameters
         ----------

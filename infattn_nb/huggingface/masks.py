@@ -57,7 +57,7 @@ def both_allow(a, b):
     return b if a is None else a if b is None else a & b
 
 def masked_by(allowed, bias, a):
-    "Attention with an additional mask and bias."
+    "Fields of attention with an additional mask and bias."
     if allowed is not None:
         allowed = both_allow(a.allowed(len(allowed)), allowed)
     if bias is not None and a.bias is not None:

@@ -65,7 +65,7 @@ class Panel:
         ax.set(xlabel="block", **labels)
 
     def corner(self, ax):
-        "Corner of a legend, away from the end of the bold line."
+        "Corner of a legend, away from the bold line."
         y = ax.lines[0].get_ydata()
         low, high = ax.get_ylim()
         if ax.get_yscale() == "log":

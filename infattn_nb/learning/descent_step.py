@@ -433,7 +433,7 @@ class Linearised(OneLayer):
         return Linearised(M, γ, self.start)
 
     def products(self): # (N, H, d, d), (N, H, d, D)
-        "The products at the start minus the response to the sum of gradients."
+        "The products at the start minus the response to the sums of gradients."
         moved = [x.copy() for x in self.start.products()]
         for x, dx in zip(moved, self._change()):
             x[:, :, :dx.shape[2], :dx.shape[3]] -= dx

@@ -123,7 +123,7 @@ class Layer:
         return self.scale == 0 and self.width == np.inf
 
     def held(self, view):
-        "Approximate count of numbers in the memory of one network."
+        "Approximate count of numbers held in memory for one network."
         return 4*view.readout.size*view.keys.shape[1]*self.heads
 
     def dim(self):
@@ -446,7 +446,7 @@ class Fit:
         "Derivatives with respect to log σ², (M,)."
         return self._values[1]
 
-FEW_FEATURES = 5 # largest number of features summed for all particles at once
+FEW_FEATURES = 5 # most features for which sums run over all particles at once
 
 def gaussian_fit(Φ, # features, particles last (P, k, M)
                  Y, # data (P, D)
@@ -526,7 +526,7 @@ def _by_few_features(Φ, Y, alpha): # Φ (P, k, M)
     return Fit(by_features, rest)
 
 def _woodbury(Y, alpha, k, explained, square, trace, logdet): # (loglik, by_noise)
-    "Both, from FᵀC⁻¹F, β², tr C⁻¹ and log det C with C = ΦᵀΦ + σ²I."
+    "Log likelihood and by_noise, from FᵀC⁻¹F, β², tr C⁻¹, log det C; C = ΦᵀΦ + σ²I."
     P, D = Y.shape
     left = ((Y*Y).sum() - explained)/alpha
     logdet = logdet + (P - k)*np.log(alpha)

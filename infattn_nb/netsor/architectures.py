@@ -153,7 +153,7 @@ def conv1d(program: Program, X: Any, kernel: int = 3, *,
     activation
         φ: a Nonlinearity, its name, or a function
     var_w
-        variance of the whole patch
+        sum of the variances of the matrices of a patch
 
     Returns
     -------
@@ -197,7 +197,7 @@ def attention(program: Program, X: Any, heads: int = 1, *,
     var_v
         n times the variance of the value weights
     var_o
-        n times the variance of the output weights
+        fan-in times the variance of the output weights
     mask
         "causal" or booleans (s, s), True = may attend; None = every token
 

@@ -30,7 +30,7 @@ def rows_needed(nodes, # stacks and scores in order
                 width, # n
                 coords, # number of coordinates requested of other vectors
                ): # {stack or matrix: coordinates to draw}
-    "All coordinates for inputs of a matrix or score, otherwise a few."
+    "Coordinates to draw: all for inputs of a matrix or score, otherwise a few."
     full = {h: length_at(h, width) for h in nodes if isinstance(h, Vector)}
     whole = {b for h in nodes if h.reads_all for x in h.args for b in bases(x)}
     for h in reversed(nodes):
@@ -88,7 +88,7 @@ class Run(NamedTuple):
         return np.concatenate([x.reshape(len(x), -1) for x in found], axis=1)
 
     def numbers(self): # numbers held for one sample
-        "Memory of one sample."
+        "Approximate count of the numbers that one sample needs."
         if self.dense:
             lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
                        for h in self.stacks.nodes)

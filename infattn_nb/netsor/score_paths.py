@@ -158,7 +158,7 @@ class Batch:
             self.parts(h)
 
     def _multiply(self, g):
-        "Rule (ii): a new product with all earlier ones of the same matrix."
+        "Rule (ii): moments of a new product with all products of the same matrix."
         products = self.stacks.uses[g.W]
         products = products[:products.index(g) + 1]
         self._foresee(g.args[0], [h.args[0] for h in products])
@@ -426,7 +426,7 @@ class Batch:
         return self.error*_outer(size, np.sqrt(self.squares(Y)))
 
     def note(self, h, error):
-        "Remember the relative error of a quadrature of h, unless it is rounding."
+        "Remember the relative error of a quadrature of h, unless it is a rounding error."
         if error > .1:
             checks.reject(self.stacks.name(h), "have second moments that 400 Hermite "
                           "polynomials resolve", f"an error of {error:.0%}",
@@ -645,7 +645,7 @@ class Batch:
         return MANY_NODES if rows <= BATCHES else FEW_NODES
 
     def _fine_terms(self, h): # (degree, P or 1, k)
-        "Coefficients on the fine grid, without a vanishing end."
+        "Coefficients on the fine grid, without the last ones if they vanish."
         if (h, "fine") not in self.expanded:
             μ, σ = self._mean_and_deviation(h)
             f = getattr(h.fn, "fn", h.fn)

@@ -376,7 +376,7 @@ class Stacks:
     # attention
 
     def _kind_of_attend(self, h):
-        "Nodes with one block of scores and one stack of values are combined."
+        "The kind of an Attend; nodes that use one block and one stack share it."
         some = [self.block_of(P) for P in h.scores]
         blocks = {block for block, *_ in some}
         S, _ = self._places(h.args[0])
@@ -545,7 +545,7 @@ def _numbered(rows, k):
     return found
 
 def _found(rows, R):
-    "Numbers of R in sorted rows; −1 where R is not among them."
+    "Positions of R in the sorted rows; −1 where R is not among them."
     at = np.searchsorted(rows, R)
     there = (at < len(rows)) & (rows[np.minimum(at, len(rows) - 1)] == R)
     return np.where(there, at, -1)

@@ -95,7 +95,7 @@ def floats(x, # numbers
            name="x", # name of the argument, for the message
            remedy="pass a float array", # last words of the message
           ): # float64 array
-    "A checked copy, or the object itself if it has the right class."
+    "A checked copy, or the object itself if it is an array of floats."
     if type(x) is np.ndarray and x.dtype == float:
         return x
     return real(x, name, remedy=remedy)
@@ -253,7 +253,7 @@ def mask_word(word): # the name of a mask, or an error
 def mask(who, # "causal" or a boolean array (s, s), True = may attend to
          s, # tokens
         ): # boolean array (s, s)
-    "A mask under which every token attends to a token, or TypeError or ValueError."
+    "A mask that lets every token attend to one or more, or TypeError or ValueError."
     if isinstance(who, str):
         return MASKS[mask_word(who)](s)
     if np.ma.is_masked(who):

@@ -65,7 +65,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     samples
         samples per trial; None = the paper's count
     rng
-        seed: None | int | SeedSequence | Generator
+        seed, a whole number ≥ 0
     verbose
         show a progress bar, on a terminal or in a notebook?
 
@@ -107,7 +107,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     return [out/f"{name}.png" for name in names]
 
 def _keep(out, name, contents, about):
-    "Write the figure's files, the parameters last; their file marks a complete figure."
+    "Write a figure's files; the file of parameters, the last, marks it as complete."
     (out/f"{name}.json").unlink(missing_ok=True)
     for kind, content in (contents | dict(json=about)).items():
         write(out/f"{name}.{kind}", content)

@@ -62,7 +62,7 @@ def _limit(n, heads, head_width="full", **options):
     return shared_layer(heads, **options).law().marginal(0)
 
 def _stream(seed, *key): # Generator
-    "A stream for each key; SFC64 draws normals a fifth faster than numpy's default."
+    "The random stream of a key; SFC64 draws normals a fifth faster than numpy's default."
     child = SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *key))
     return Generator(SFC64(child))
 
@@ -73,7 +73,7 @@ def _in_blocks(sample, samples, seed, *key): # (size, Generator) -> (..., size)
 
 # %% ../../nbs/paper/figures.ipynb #f1a2b3c4
 def _figure(name, draw, data, options):
-    "The table of a figure, computed if it is None, and the figure."
+    "The table of a figure, computed if `data` is None, and the figure."
     checks.options(options, ("trials", "samples", "rng"), "figures of the paper")
     if data is None:
         data = sweep(name, **options)
@@ -112,7 +112,7 @@ def _task_growing(cells, samples, seed):
     return [_panels(cell, x, seed) for cell, x in zip(cells, v)]
 
 def _paired_block(cells, size, rng):
-    "v at each width, its antithetic partner, its limit: (cells, 3, size)."
+    "v at each width, its antithetic partner, and its limit: (cells, 3, size)."
     tokens, *streams = rng.spawn(1 + len(WIDTHS))
     stream = dict(zip(WIDTHS, streams))
     v = []
@@ -123,7 +123,7 @@ def _paired_block(cells, size, rng):
     return np.stack(v)
 
 def _token_factors(cells, size, rng):
-    "Factors of the Gram matrix at each width, antithetic, and in the limit."
+    "Factors of Gram matrices at each width, of antithetic partners, and of the limit."
     coordinates, *streams = rng.spawn(1 + len(WIDTHS))
     stream = {n: Mirrored(g) for n, g in zip(WIDTHS, streams)}
     tokens = _layer(**cells[0]).tokens
@@ -248,7 +248,7 @@ def figure_1b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
 
 # %% ../../nbs/paper/figures.ipynb #a35b6a9c
 def _task_scores(cells, samples, seed):
-    "One score of a layer's only token, on both scales."
+    "One score of a layer's only token, under both scalings."
     n = cells[0]["n"]
     layer = Attention(CommonTokens(1, clip(100.)))
     score = layer.scores(n, samples, _stream(seed))[:, 0, 0, 0]
@@ -439,7 +439,7 @@ HEADS = tuple(2**k for k in range(9))
 
 @lru_cache(len(HEADS))
 def _bend(heads): # (D, error)
-    "The divergence of the limit from the Gaussian of its variance."
+    "The divergence of the limit from the Gaussian of the same variance."
     limit = shared_layer(heads).law().marginal(0)
     return kl_divergence(limit, norm(scale=limit.std()), return_error=True)
 
@@ -520,7 +520,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
 # %% ../../nbs/paper/figures.ipynb #d8f1b20c
 def sweep(name: Any, trials: int = 10, samples: Any = None, *, rng: int = 0,
           keep: Any = lambda cell: True) -> Any:
-    """All trials of all cells of one figure.
+    """Compute the table of one figure: all trials of all its cells.
 
     Parameters
     ----------
@@ -531,7 +531,7 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, rng: int = 0,
     samples
         samples per trial; None = the paper's count
     rng
-        seed: None | int | SeedSequence | Generator
+        seed, a whole number ≥ 0
     keep
         cell -> True if the cell is to be computed
 

@@ -96,7 +96,7 @@ def gaussian_mean(psi: Any, v: ArrayLike) -> np.ndarray:
     x, root, _ = hermite(4096, 400)
     def at_nodes(log_v): # E ψ at the nodes of the interpolation
         return psi(np.exp(log_v/2)[:, None]*x) @ root**2
-    dead = variances == 0 # where all tokens are
+    dead = variances == 0 # if all tokens are zero
     log_v = np.log(np.where(dead, np.max(variances) or 1., variances))
     ends = [log_v.min() - 1e-6, log_v.max() + 1e-6]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -134,7 +134,7 @@ def _mirrored_variances(layer, i, n, size, seed):
     return found
 
 def _coordinate_averages(psi, v, n, rng):
-    "F_n: averages of ψ(√v y) over n coordinates y, the same for both in a pair."
+    "F_n: averages of ψ(√v y) over n coordinates; both draws of a pair share y."
     F = np.empty(v.shape)
     for k, b in pieces(v.shape[1], max(1, 2**18//n)):
         y = rng.standard_normal((b, n))

@@ -31,7 +31,7 @@ from ..netsor.program import Program, Scores
 
 # %% ../../nbs/theory/score_clt.ipynb #6b08e359
 def score_cov(gram: ArrayLike) -> np.ndarray:
-    r"""Covariance of scores with Gram matrix Γ (Definition 1 (B)(iv)).
+    r"""Covariance of scores whose queries and keys have Gram matrix Γ (Definition 1).
 
     $\Gamma_{k1,l1}\Gamma_{k2,l2} + \Gamma_{k1,l2}\Gamma_{k2,l1}$.
 
@@ -81,7 +81,7 @@ def quadratic_form(c: ArrayLike) -> np.ndarray:
     return B
 
 def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    r"""Second and fourth cumulant of one term (Isserlis).
+    r"""Second and fourth cumulants of one term (Isserlis).
 
     $2\,\mathrm{tr}(B_c\Gamma)^2$ and $48\,\mathrm{tr}(B_c\Gamma)^4$.
 
@@ -108,7 +108,7 @@ def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 # %% ../../nbs/theory/score_clt.ipynb #279916bd
 def _first_layer_scores(program, scores):
-    "Check the scores: scaling sqrt, Assumption 1, not functions of other scores."
+    "Reject linear scores, violations of Assumption 1, and inputs made of scores."
     checks.kind(program, Program, "program", "write one with Program()")
     if scores is None:
         scores = program.random_scores
@@ -145,7 +145,7 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
                rng: Rng = None) -> np.ndarray:
     r"""Draws of $\Gamma_n$, or $\Gamma_\infty$ for $n = \infty$ (Lemma 16).
 
-    The covariance of a coordinate of all queries and keys given their inputs.
+    Γ is the covariance of one coordinate of all queries and keys given their inputs.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def _drawn(source, n, draws, seed):
     return source.gram(n, draws, root)
 
 def _remembered(rng):
-    "A hashable key of a seed; for a Generator, its next child."
+    "A hashable key of a seed, or of the next child of a Generator."
     root = seed_sequence(rng)
     if isinstance(rng, Generator):
         root, = root.spawn(1)
@@ -267,8 +267,8 @@ class ExchangeableScores:
     r"""The terms $X_\alpha = \sum_i c_i g^{i,1}_\alpha g^{i,2}_\alpha$ of scores.
 
     The class computes moments in a direction c at every width n in [1, ∞] (Lemmas
-    11–15), simulations, and normalised sums (Proposition 8). A sampler is a function
-    (n, size, Generator) -> (size, 2r, 2r)."""
+    11–15), estimates them by simulation, and draws normalised sums (Proposition 8). A
+    sampler is a function (n, size, Generator) -> (size, 2r, 2r)."""
     def __init__(self, program_or_gram: Program | Callable | ArrayLike, c: ArrayLike,
                  scores: Scores | None = None, *, draws: int = 4096,
                  rng: Rng = 0) -> None:
@@ -308,7 +308,7 @@ class ExchangeableScores:
         return cumulants(Γ, self.c)
 
     def _average(self, f, n, return_error):
-        "Mean of f of the cumulants at width n, and its standard error from 64 batches."
+        "f(k₂, k₄) of the draws at width n; on request, its error from 64 batches."
         k2, k4 = self.cumulants(n)
         constant = np.ptp(k2) == 0
         if constant: # a constant Γ
@@ -410,7 +410,7 @@ class ExchangeableScores:
                  return_error: Literal[True]) -> tuple[float, float]: ...
 
     def kurtosis(self, n: float, *, return_error: bool = False) -> Any:
-        r"""Excess kurtosis of $\sum_i c_i p_i$ at width n; 0 for the sum 0.
+        r"""Excess kurtosis of $\sum_i c_i p_i$ at width n; 0 if the sum is 0.
 
         $(\mathbb{E} k_4/n + 3\mathrm{Var}\,k_2)/(\mathbb{E} k_2)^2$.
 
@@ -427,7 +427,7 @@ class ExchangeableScores:
 
     def simulate(self, n: float, size: int, rng: Rng = None
                  ) -> dict[str, tuple[float, float]]:
-        """The moments by simulation of two terms; "third_moment" is E|X|³ itself.
+        """Estimate the moments from two terms per network, with E|X|³ as "third_moment".
 
         Parameters
         ----------
@@ -484,7 +484,7 @@ _STEP = .15 # of the trapezoid rule, in standard deviations
 _GRID = np.arange(-60, 20, _STEP)
 
 def _of_reals(method):
-    "A method of scipy that accepts real numbers only."
+    "Let a method of scipy accept real numbers only."
     @wraps(method)
     def asked(self, *args, **options):
         for x in (*args, *options.values()):
@@ -614,7 +614,7 @@ class VarianceGamma(stats.rv_continuous):
         return checks.real(loc, "loc") + checks.real(scale, "scale")*y
 
 def _around_the_peak(y, n):
-    "x = log v within some standard deviations of the peak of density(x) e^(−y²/2v)."
+    "Grid of x = log v around the peak of density(x) e^(−y²/2v)."
     peak = np.log((1 + np.sqrt(1 + 4*y**2/n))/2)
     curvature = n/2*np.exp(peak) + y**2/2*np.exp(-peak)
     return peak + _GRID/np.sqrt(curvature)
@@ -637,7 +637,7 @@ def _normal_products(n, size, g):
     return np.sqrt(g.chisquare(n, size)/n)*g.standard_normal(size)
 
 def variance_gamma(n: float) -> VarianceGamma:
-    r"""The exact law of one score with unit Gram matrix at width n, for scipy.
+    r"""The exact law of one score with unit Gram matrix at width n.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class Rule(NamedTuple):
         return 2 if self.entrywise else int(bool(self.momentum))
 
     def of_vectors(self):
-        "The rule of vectors and embeddings, for which Muon is not defined."
+        "The rule for vectors and embeddings, for which Muon is not defined."
         return self._replace(optimizer="adamw") if self.optimizer == "muon" else self
 
     def step(self, state, slope, size, rate, decay): # State

@@ -192,7 +192,7 @@ class ProgramLearner(Learner):
         return muon_step(shape, kind_of(W), self.plan.widening)
 
     def reset(self, networks, lost): # Ensemble
-        "The networks, with the lost ones as they were at the start."
+        "The networks, with the diverged ones reset to their start."
         start = networks.drawn.starts()
         states = {W: restarted(s, start[W], lost) for W, s in networks.states.items()}
         return networks._replace(states=states)
@@ -570,7 +570,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           schedule: Callable | None = None, reduction: str = "sum",
           parametrization: str = "ntk", base_width: int | None = None,
           verbose: bool = True) -> Training:
-    """Train random networks of any width, exactly in law, without their matrices.
+    """Train random networks of any width, exactly in law, if possible without matrices.
 
     At small widths some of many networks may diverge at a rate that is stable for the
     others. They are marked (see `Training`), and the others continue. The losses of the
@@ -638,7 +638,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     rng
         seed: None | int | SeedSequence | Generator
     dense
-        use explicit matrices? None = only where they are cheaper; the law is the same
+        use explicit matrices? None = where they are cheaper, or needed (Adam, AdamW);
+        the law is the same
     callback
         function that is called before each step with a record of the step's number,
         losses, outputs and watched values; if it returns True, the run ends
@@ -852,7 +853,7 @@ def _decays(plan, weight_decay): # {matrix or vectors: λ}
     return {W: decays[W] for W in plan.trained}
 
 def _named(plan, key, what, vectors=None):
-    "A matrix or trained vectors, given directly or by name, that outputs depend on."
+    "A matrix or trained vectors on which outputs depend, given directly or by name."
     vectors = plan.parameters if vectors is None else [x for x in vectors if x.name]
     every = [*plan.shapes, *vectors]
     found = [W for W in every if W is key or W.name == key]

@@ -54,7 +54,7 @@ class ScoreSoftmax:
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-branches
 class Drawn:
-    "Weights of a network not read from a model. Biases are drawn and not trained."
+    "Weights of a network that was not read from a model; biases are not trained."
     readouts = "last", "first", "mean"
 
     def __init__(self, program):
@@ -78,7 +78,7 @@ class Drawn:
         return self.program.inputs(network.cov, network.mean)
 
     def logits(self, X, network):
-        "Outputs for each token of the vocabulary."
+        "Raise an error: without a model there is no vocabulary."
         checks.choice("lm", "readout", self.readouts)
 
 def linear_map(weights, U, l, role, head, var, var_b, rows=1):
@@ -163,7 +163,7 @@ def jointly_normalized(p, heads, norm): # list of stacks
                             for i in range(X.k))) for X in heads]
 
 def _attended(p, P, V, branch, h, sees):
-    "Values weighted by the softmax of head h."
+    "Values averaged with the attention weights of head h."
     bias = branch.bias
     if bias is None and branch.softcap is None:
         return p.attend(P, V, mask=sees)

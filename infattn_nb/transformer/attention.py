@@ -165,7 +165,8 @@ class SelfAttention(Branch, AttentionSpec):
     r"""Attention of a block: scores, weights, values and output matrix.
 
     The scores are $P = QK^\top/\sqrt m$ times `score_scale`. Q and K may be normalised
-    and rotated first. The input of softmax is $c\tanh(P/c)$ plus `bias`.
+    and rotated first. With `softcap`, P is replaced by $c\tanh(P/c)$. The input of
+    softmax is the result plus `bias`.
 
     Parameters
     ----------
@@ -738,7 +739,7 @@ class SelfAttention(Branch, AttentionSpec):
         return n
 
     def check_tokens(self, seq_len: int, texts: np.ndarray | None = None) -> None:
-        """Raise ValueError if mask or bias do not fit the tokens.
+        """Raise ValueError if the mask or the bias does not fit the tokens.
 
         Parameters
         ----------

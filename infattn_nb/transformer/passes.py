@@ -90,7 +90,7 @@ class Network(Part):
         self._check_norms()
 
     def _given(self, s):
-        "Embeddings of the given mean and covariance."
+        "The given embeddings, if they have the given mean and covariance."
         X = checks.real(self.embeddings, "embeddings", (s, None),
                         remedy="pass one row per token")
         C = np.cov(X, bias=True).reshape(s, s)
@@ -173,7 +173,7 @@ class Network(Part):
     def back(self, records, cov, rng):
         """Backward pass from a readout of covariance `cov` to the embeddings.
 
-        Yields a `BackwardStep` after each block, from the last to the embeddings."""
+        Yields a `BackwardStep` after the readout and after each block, in this order."""
         x = records[-1].out
         positions = positions_of(len(self.cov), self.texts)
         g = random_readout(x, cov, rng)
@@ -210,7 +210,7 @@ class Network(Part):
         return [k for k in (*MATRICES, *BIASES.values()) if k in there]
 
     def per_block(self, method, name, *where):
-        "A method of the branch with this matrix, by block; NaN without such a branch."
+        "Results of a method of the branch with this matrix, by block; NaN without it."
         branches = [block.owner(name) for block in self.blocks]
         return np.array([np.nan if x is None else getattr(x, method)(name, *where)
                          for x in branches])
@@ -640,8 +640,8 @@ class Gradients(ByBlock):
     inner
         dX_l X_lᵀ, (..., L + 1, s, s)
     squared_norms
-        "q", "k", "v", "o", "1", "2", "3", "b1", "b2" -> (..., L): θ = ‖∂loss/∂w‖² of
-        the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
+        "q", "k", "v", "o", "1", "2", "3", and biases "b1", "bq", … -> (..., L):
+        θ = ‖∂loss/∂w‖² of the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
         block has none
     squared_weight_norms
         ‖∂loss/∂W‖², arrays as in `squared_norms`; in a network that was read, W
