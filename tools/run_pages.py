@@ -21,23 +21,17 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from written import NBS, PAGES, ROOT, read, text, written
 
-ROOT = Path(__file__).parent.parent
-NBS = ROOT / "nbs"
-PAGES = sorted(NBS.rglob("*.ipynb"))
 EXECUTED = (
     ROOT / "tests/executed.json"
 )  # page -> digest of the code and data whose outputs it stores
 
 
-def read(path):
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def cells(path, kind=None):
     for c in read(path)["cells"]:
         if kind in (None, c["cell_type"]):
-            yield c, "".join(c["source"])
+            yield c, text(c)
 
 
 def name(path):
@@ -52,20 +46,13 @@ def makes_a_module(path):
 CODED = [p for p in PAGES if makes_a_module(p)]
 
 
-def code_of(path):
-    return "\n".join(source for _, source in cells(path, "code"))
-
-
 def data_of(path):
     "The stored tables that a page reads; a name in braces may be any."
-    names = re.findall(r'"((?:\.\./)*data/[^"]+)"', code_of(path))
-    return sorted(
-        {
-            file
-            for name in names
-            for file in path.parent.glob(re.sub(r"{.*?}", "*", name))
-        }
-    )
+    code = "\n".join(source for _, source in cells(path, "code"))
+    found = set()
+    for name in re.findall(r'"((?:\.\./)*data/[^"]+)"', code):
+        found.update(path.parent.glob(re.sub(r"{.*?}", "*", name)))
+    return sorted(found)
 
 
 def plain(source):
@@ -137,10 +124,7 @@ def figures(nb):
     for c in nb["cells"]:
         for o in c.get("outputs", []):
             if "image/png" in o.get("data", {}):
-                yield (
-                    re.search(r"label: ([\w-]+)|$", "".join(c["source"]))[1],
-                    o["data"],
-                )
+                yield (re.search(r"label: ([\w-]+)|$", text(c))[1], o["data"])
 
 
 def shrink(path):
@@ -149,10 +133,7 @@ def shrink(path):
         data["image/png"] = base64.b64encode(
             small(base64.b64decode("".join(data["image/png"])))
         ).decode()
-    path.write_text(
-        json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n",
-        encoding="utf-8",
-    )
+    path.write_text(written(nb), encoding="utf-8")
 
 
 def execute(path):
