@@ -17,7 +17,6 @@ import symtable
 import sys
 from functools import cache
 from pathlib import Path
-from textwrap import wrap
 
 ROOT = Path(__file__).parent.parent
 NBS = ROOT / "nbs"
@@ -182,43 +181,19 @@ def is_import(source):
 
 
 def lines(found):
-    """Imports as everywhere here: standard library, others, this package; one line
-    each, 88 characters.
-    """
-    whole = {(name, here) for module, name, here in found.values() if module is None}
-    parts = {}
+    "Imports as ruff sorts them: standard library, others, this package."
+    statements = []
     for module, name, here in found.values():
-        if module:
-            parts.setdefault(module, set()).add(name + (f" as {here}" if here else ""))
-
-    def group(module):
-        return (
-            2
-            if module.startswith("infattn_nb")
-            else 0
-            if module.split(".")[0] in sys.stdlib_module_names
-            else 1
-        )
-
-    groups = [[], [], []]
-    for name, here in sorted(whole, key=lambda x: x[0]):
-        groups[group(name)].append(f"import {name}" + (f" as {here}" if here else ""))
-    for module, names in sorted(parts.items()):
-        head = f"from {module} import "
-        ordered = sorted(
-            names, key=lambda n: (n[0].islower() + (not n.isupper() or len(n) == 1), n)
-        )  # constants, classes, functions
-        groups[group(module)] += [
-            head + part
-            for part in wrap(
-                ", ".join(ordered).replace(" as ", "\0as\0"), 88 - len(head)
-            )
-        ]
-    return "\n\n".join(
-        "\n".join(line.rstrip(",").replace("\0", " ") for line in g)
-        for g in groups
-        if g
+        origin = f"from {module} " if module else ""
+        renamed = f" as {here}" if here else ""
+        statements.append(f"{origin}import {name}{renamed}\n")
+    ruff = Path(sys.executable).with_name("ruff")
+    command = [ruff, "check", "--select=I", "--fix", "--quiet", "-"]
+    text = "".join(statements)
+    result = subprocess.run(
+        command, cwd=ROOT, input=text, stdout=subprocess.PIPE, encoding="utf-8"
     )
+    return result.stdout.rstrip()
 
 
 def origin(name, nb):
