@@ -10,6 +10,7 @@ ratios of neighbours.
 Processor seconds on one thread, except where threads are the question.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -511,7 +512,7 @@ PARTS = {
 }
 
 
-def main(*names):
+def main(names):
     file = Path(__file__).parent.parent / "nbs/data/benchmarks.json"
     for name in names or PARTS:
         PARTS[name]()
@@ -529,4 +530,8 @@ def main(*names):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS], metavar="part")
+    main(parser.parse_args().parts)
