@@ -58,16 +58,10 @@ def public():
     found = offered(ROOT / "infattn_nb/__init__.pyi", "infattn_nb")
     for stub in sorted((ROOT / "infattn_nb").glob("*/__init__.pyi")):
         found = offered(stub, f"infattn_nb.{stub.parent.name}") | found
-    listed = dict.fromkeys(
-        ready_made(), ("infattn_nb.nonlinearities", "nonlinearities")
-    )
-    return listed | found
-
-
-def ready_made():
-    "What the module of nonlinearities lists as its own."
     code = (ROOT / "infattn_nb/nonlinearities.py").read_text(encoding="utf-8")
-    return re.findall(r'"(\w+)"', code[code.rindex("__all__ = ") :])
+    ready_made = re.findall(r'"(\w+)"', code[code.rindex("__all__ = ") :])
+    home = "infattn_nb.nonlinearities", "nonlinearities"
+    return dict.fromkeys(ready_made, home) | found
 
 
 PUBLIC = public()
@@ -80,11 +74,7 @@ UNSEEN = re.compile(
     r"include: false|code-fold: true|eval: false)",
     flags=re.M,
 )
-KNOWN = {
-    *dir(builtins),
-    "__name__",
-    "display",
-}  # what every interpreter of notebooks has
+KNOWN = {*dir(builtins), "__name__", "display"}  # to every interpreter of notebooks
 
 
 def is_visible(cell):
@@ -142,17 +132,14 @@ def from_nowhere(sources):
     """Names that visible cells use and no visible cell gives: above for code that runs
     at once, anywhere for what functions call.
     """
-    everywhere, known, missing = (
-        set().union(KNOWN, *map(given, sources)),
-        set(KNOWN),
-        [],
-    )
+    everywhere = KNOWN.union(*map(given, sources))
+    known = set(KNOWN)
+    missing = []
     for statement in (s for source in sources for s in statements(source)):
         left, now, later = names(statement)
-        own = (
-            set() if re.match(r"[^=(]*[-+*/@|]?= ", statement) else left
-        )  # x = f(x) asks for an earlier x
-        missing += sorted((now - own - known) | (later - everywhere))
+        if not re.match(r"[^=(]*[-+*/@|]?= ", statement):  # x = x + 1 asks for x
+            now = now - left
+        missing += sorted((now - known) | (later - everywhere))
         known |= left
     return list(dict.fromkeys(missing))
 
@@ -269,30 +256,26 @@ def with_imports(nb):
 
 # README.md
 
-BLOB = (
-    CFG["git_url"] + f"/blob/{CFG['branch']}/"
-)  # what lies beside the README needs no host
+BLOB = f"{CFG['git_url']}/blob/{CFG['branch']}/"  # beside the README it needs no host
 
 
 def readme():
     """The notebook as GitHub markdown: hidden cells and what moves dropped, figures as
     images, links relative to the root.
     """
-    cells = json.loads((ROOT / "nbs/index.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = read(NBS / "index.ipynb")["cells"]
     return "\n\n".join(filter(None, map(_markdown, cells))) + "\n"
 
 
 def _markdown(cell):
-    source = "".join(cell["source"])
-    source = source.replace(
-        "](api/index.qmd)", "](reference/classes.ipynb)"
-    )  # the API reference is made with the site
+    source = text(cell)
+    # the API reference is made with the site
+    source = source.replace("](api/index.qmd)", "](reference/classes.ipynb)")
     if "data-live" in source:
         return ""  # for the site
     if cell["cell_type"] == "markdown":
-        return re.sub(r"\]\(([\w/]+\.ipynb)", r"](nbs/\1", source).replace(
-            f"]({BLOB}", "]("
-        )
+        source = re.sub(r"\]\(([\w/]+\.ipynb)", r"](nbs/\1", source)
+        return source.replace(f"]({BLOB}", "](")
     if "#| hide" in source:
         return ""
     if image := re.search(r'"(images/\w+\.png)"', source):
@@ -301,8 +284,8 @@ def _markdown(cell):
             for key in ("fig-cap", "fig-alt")
         )
         return f"![{alt}](nbs/{image[1]})\n\n*{caption}*"
-    text = "".join("".join(o["text"]) for o in cell["outputs"])
-    return f"```python\n{source}\n```\n\n```\n{text.rstrip()}\n```"
+    printed = "".join("".join(o["text"]) for o in cell["outputs"])
+    return f"```python\n{source}\n```\n\n```\n{printed.rstrip()}\n```"
 
 
 def wanted():
