@@ -8,6 +8,7 @@ nbs/data/benchmarks_install.json, from which the page on benchmarks is made. The
 that pip takes for nothing (an empty wheel's worth) is taken off.
 """
 
+import argparse
 import configparser
 import json
 import resource
@@ -60,4 +61,8 @@ def main():
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args()
     main()

@@ -13,8 +13,8 @@ tokens at β = 0.3, 0.7 and 2, as 60 weighted points each, for the page "Long se
 a million.
 """
 
+import argparse
 import json
-import sys
 import time
 from itertools import product
 from pathlib import Path
@@ -79,6 +79,11 @@ def laws(file=DATA / "length.csv"):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] not in (["speed"], ["laws"]):
-        sys.exit(__doc__)
-    dict(speed=speed, laws=laws)[sys.argv[1]](*sys.argv[2:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parts = dict(speed=speed, laws=laws)
+    parser.add_argument("part", choices=parts)
+    parser.add_argument("file", nargs="*")
+    options = parser.parse_args()
+    parts[options.part](*options.file)

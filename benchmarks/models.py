@@ -9,6 +9,7 @@ matrices, gradients and momenta take 24 GB in float64, so that only float32 is m
 there (12 GB). Heads: eight at every width. Needs torch and transformers.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -170,4 +171,8 @@ def main():
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args()
     main()

@@ -11,6 +11,7 @@ included. Writes nbs/data/benchmarks_paper.json, from which the page on benchmar
 made.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -61,7 +62,7 @@ def processor_seconds(run):
     return round(use.ru_utime + use.ru_stime, 1)
 
 
-def main(*others):
+def main(others):
     pythons = dict(other.split("=", 1) for other in others) | {"here": sys.executable}
     first = {name: until_the_first(python) for name, python in pythons.items()}
     print(first, flush=True)
@@ -74,4 +75,8 @@ def main(*others):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("others", nargs="*", metavar="name=python")
+    main(parser.parse_args().others)

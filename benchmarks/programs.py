@@ -513,7 +513,9 @@ TABLES = {  # -> rows of a case, cases
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="+", choices=[*TABLES, "speed"])
     given = parser.parse_args()
     for name in given.names:

@@ -10,6 +10,7 @@ ratios of neighbours.
 Processor seconds on one thread, except where threads are the question.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -40,7 +41,8 @@ from infattn_nb import (
 from infattn_nb.attention import sampling
 from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.netsor import mlp
-from infattn_nb.netsor.score_paths import Paths
+from infattn_nb.netsor.nodes import Nonlin
+from infattn_nb.netsor.score_paths import Batch
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.paper import paper_layer
@@ -366,14 +368,14 @@ def long_inputs(s=1000, steps=120):
         ),
         f"limit of {steps} tanh steps that share a matrix": (
             lambda: limit(p),
-            Paths,
+            Batch,
             "_foresee",
             lambda *_: None,
         ),
         "limit of two attention layers that share matrices": (
             two_layers,
-            Paths,
-            "_along_a_line",
+            Batch,
+            "_two",
             pair_by_pair,
         ),
     }
@@ -392,7 +394,7 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
     call = partial(two_layers, s=3, between=tanh)
 
     def old():
-        with patch.object(Paths, "_two", whole_series):
+        with patch.object(Batch, "_two", pair_by_pair):
             call()
 
     new, slow = side_by_side(call, old, repetitions=1)
@@ -443,31 +445,29 @@ def two_layers(s=4, between=lambda h: h):
     return limit(p)
 
 
-def pair_by_pair(paths, a, b):
-    "As it was: a series for each pair, its coefficients anew."
-    f, u = paths._one_argument(a)
-    g, v = paths._one_argument(b)
-    μ, ν, *abc = (x.ravel() for x in paths._pair_of_gaussians(u, v))
-    parts = []
-    for k in range(0, len(μ), 512):
-        m, n, *piece = (x[k : k + 512] for x in (μ, ν, *abc))
-        parts.append(cross_moment(f, g, (m, n), *piece, 2**12, 2))
-    shape = paths._pair_of_gaussians(u, v)[0].shape
-    return np.concatenate(parts).reshape(shape)
+OF_STACKS = Batch._two
 
 
-def whole_series(paths, a, b):
-    "As it was: all coefficients of both functions, for each pair of atoms anew."
-    (f, u), (g, v) = paths._one_argument(a), paths._one_argument(b)
-    μ, ν, *abc = paths._pair_of_gaussians(u, v)
-    if f == g:
-        return f.closed_form(*abc)
-    flat = [x.ravel() for x in (μ, ν, *abc)]
+def pair_by_pair(batch, X, Y):
+    "As it was: a series for each pair of functions, its coefficients anew."
+    if not (isinstance(X, Nonlin) and isinstance(Y, Nonlin)):
+        return OF_STACKS(batch, X, Y)
+    u, v = X.args[0], Y.args[0]
+    means = [np.zeros((1, h.k)) if (m := batch.mean(h)) is None else m for h in (u, v)]
+    c = batch.centred(u, v)
+    first = means[0], batch.variances(u)
+    second = means[1], batch.variances(v)
+    μ, a, ν, b, c = np.broadcast_arrays(
+        *(x[..., :, None] for x in first),
+        *(x[..., None, :] for x in second),
+        np.zeros((1, u.k, v.k)) if c is None else c,
+    )
+    flat = [x.ravel() for x in (μ, ν, a, b, c)]
     parts = []
-    for k in range(0, μ.size, 512):
-        m, n, *piece = (x[k : k + 512] for x in flat)
-        parts.append(cross_moment(f, g, (m, n), *piece, 2**12))
-    return np.concatenate(parts).reshape(μ.shape)
+    for k in range(0, c.size, 512):
+        m, n, *moments = (x[k : k + 512] for x in flat)
+        parts.append(cross_moment(X.fn, Y.fn, (m, n), *moments))
+    return np.concatenate(parts).reshape(c.shape)
 
 
 def both_orders():
@@ -511,7 +511,7 @@ PARTS = {
 }
 
 
-def main(*names):
+def main(names):
     file = Path(__file__).parent.parent / "nbs/data/benchmarks.json"
     for name in names or PARTS:
         PARTS[name]()
@@ -529,4 +529,8 @@ def main(*names):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS], metavar="part")
+    main(parser.parse_args().parts)

@@ -269,7 +269,9 @@ def deep(depth):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--before", help="folder of the engine to compare with")
     parser.add_argument("--one", help="a case, by the engine that is imported")
     parser.add_argument("--store", action="store_true", help="keep what is measured")

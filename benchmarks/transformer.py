@@ -9,9 +9,9 @@ sides of a ratio in turn, one thread, float64 (torch in float32, too, for long t
 Needs torch and transformers; nothing is downloaded.
 """
 
+import argparse
 import json
 import os
-import sys
 import time
 from itertools import chain, product
 from pathlib import Path
@@ -248,6 +248,12 @@ def long_rows():
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    stored = Path(__file__).parent.parent / "nbs/data/benchmarks_transformer.json"
+    parser.add_argument("file", nargs="?", type=Path, default=stored)
+    options = parser.parse_args()
     table = []
     for row in chain(rows(), llama_rows(), gradient_rows(), long_rows()):
         table.append(row)
@@ -256,15 +262,7 @@ if __name__ == "__main__":
             f"{row['ratio']:10,.2f} × {row['against']}",
             flush=True,
         )
-    path = Path(
-        sys.argv[1]
-        if len(sys.argv) > 1
-        else Path(__file__).parent.parent
-        / "nbs"
-        / "data"
-        / "benchmarks_transformer.json"
-    )
-    path.write_text(
+    options.file.write_text(
         json.dumps(
             dict(
                 rows=table, versions=dict(numpy=np.__version__, torch=torch.__version__)

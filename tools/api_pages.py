@@ -15,23 +15,28 @@ from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from textwrap import wrap
+from types import FunctionType
+from typing import Union, get_args, get_origin
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this copy, whatever is installed
 
 from written import CFG, NBS, PUBLIC, read, text  # noqa: E402
 
+HOME = {name: module.replace(".", "/") for name, (_, module) in PUBLIC.items()}
 OBJECTS = {n: getattr(import_module(place), n) for n, (place, _) in PUBLIC.items()}
 PAGES = {p.relative_to(NBS).as_posix(): read(p)["cells"] for p in NBS.rglob("*.ipynb")}
 FILES = {page: Path("infattn_nb", page).with_suffix(".py") for page in sorted(PAGES)}
 MODULES = {page: file for page, file in FILES.items() if (ROOT / file).exists()}
+CLASSES = [name for name, thing in OBJECTS.items() if inspect.isclass(thing)]
+EXAMPLES = PAGES["reference/classes.ipynb"]
 
 MAIN = "Attention", "Transformer", "Program", "AttentionRegressor", "AttentionDescent"
 
 
 def plain(said):
-    "Text of a docstring as Markdown; formulas and code stay what they are."
-    parts = re.split(r"(\$[^$]*\$|`[^`]*`)", said)
+    "Text of a docstring as Markdown, in a line; formulas and code stay what they are."
+    parts = re.split(r"(\$[^$]*\$|`[^`]*`)", " ".join(said.split()))
     for k, part in enumerate(parts):
         if k % 2 == 0:
             parts[k] = re.sub(r"([|~^<[])", r"\\\1", part).replace("*", "∗")
@@ -46,18 +51,13 @@ def table(columns, rows):
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
-def paragraph(doc):
-    "The first paragraph of a docstring."
-    return plain(doc.split("\n\n")[0].replace("\n", " "))
-
-
 def kind_of(annotation):
     "A type as written, without the modules it comes from; '' if there is none."
     if annotation is inspect.Parameter.empty:
         return ""
+    if get_origin(annotation) is Union:
+        return " | ".join(map(kind_of, get_args(annotation)))
     kind = inspect.formatannotation(annotation).strip("'").replace("NoneType", "None")
-    if union := re.fullmatch(r"(?:typing\.)?Union\[(.*)\]", kind):
-        kind = union[1].replace(", ", " | ")
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", kind)
 
 
@@ -75,34 +75,33 @@ def signature(name, thing):
 
 
 def sections(doc):
-    "The numpydoc sections of a docstring: head -> pairs (entry, what is said of it)."
+    "The numpydoc sections of a docstring: head -> triples (name, type, meaning)."
     _, *parts = re.split(r"^(\w+)\n-{3,}$", doc, flags=re.M)
     entry = re.compile(r"^(\S.*?)(?: : (.*))?$((?:\n +\S.*|\n *$)*)", flags=re.M)
-    found = {}
-    for head, body in zip(parts[::2], parts[1::2]):
-        found[head] = []
-        for name, kind, more in entry.findall(body):
-            said = f"{kind}. {more}" if kind else more
-            found[head].append((name, plain(" ".join(said.split()))))
-    return found
+    return dict(zip(parts[::2], map(entry.findall, parts[1::2])))
 
 
-def described(doc, thing=None):
-    "The first paragraph of a docstring, its parameters, results and errors."
-    parts = sections(doc)
-    known = inspect.signature(thing).parameters if thing else {}
+def described(name, member):
+    "A call, the first paragraph of its docstring, its parameters, results and errors."
+    thing = getattr(member, "fget", member)
+    call = f"```python\n{signature(name, thing)}\n```"
+    doc = inspect.getdoc(thing)
+    parts = sections(inspect.getdoc(thing.__init__)) | sections(doc)
+    known = inspect.signature(thing).parameters
     rows = []
-    for names, said in parts.get("Parameters", []):
+    for names, kind, said in parts.get("Parameters", []):
         first = re.search(r"\w+", names)[0]  # of several that are alike
         if first in known:
-            kind = plain(kind_of(known[first].annotation))
-            code = kind and f"<code>{kind}</code>"
-            rows.append((f"<code>{plain(names)}</code>", code, said))
+            kind = kind_of(known[first].annotation) or kind
+            code = [x and f"<code>{plain(x)}</code>" for x in (names, kind)]
+            rows.append((*code, plain(said)))
     columns = {"parameter": ":---", "type": ":---", "meaning": ":--------"}
-    found = [paragraph(doc), table(columns, rows)]
+    found = ["A property." if isinstance(member, property) else call]
+    found += [plain(doc.partition("\n\n")[0]), table(columns, rows)]
     for head in "Returns", "Raises":
-        for kind, said in parts.get(head, []):
-            found.append(f"**{head}** {plain(kind)}{said and ': ' + said}")
+        for name, kind, said in parts.get(head, []):
+            meaning = said and f": {plain(said)}"
+            found.append(f"**{head}** {plain(kind or name)}{meaning}")
     return "\n\n".join(filter(None, found))
 
 
@@ -113,18 +112,15 @@ def methods(cls):
     offered = getattr(cls, "_shown", dir(cls))
     own = [base for base in cls.__mro__ if base.__module__.startswith("infattn_nb")]
     for name, member in (item for base in own for item in vars(base).items()):
-        function = getattr(member, "__func__", getattr(member, "fget", member))
-        documented = inspect.isfunction(function) and function.__doc__
+        member = getattr(member, "__func__", member)
+        documented = isinstance(member, (FunctionType, property)) and member.__doc__
         if documented and name[0] != "_" and name in offered and name not in fields:
-            found.setdefault(name, (member, function))
+            found.setdefault(name, member)
     return dict(sorted(found.items(), key=lambda item: item[0] != "law"))
 
 
-def example(name):
+def example(cell):
     "The example of a class and what it prints."
-    cells = {cell["id"]: cell for cell in PAGES["reference/classes.ipynb"]}
-    if (cell := cells.get(f"cl-{name.lower()}-ex")) is None:
-        return ""
     outputs = [o.get("text") or o["data"]["text/plain"] for o in cell["outputs"]]
     printed = "".join(map("".join, outputs)).rstrip()
     return f"```python\n{text(cell)}\n```\n\n```text\n{printed}\n```"
@@ -132,24 +128,14 @@ def example(name):
 
 def class_page(name):
     "The page of a class: how it is made, an example, every method."
-    cls = OBJECTS[name]
-    page = PUBLIC[name][1].replace(".", "/") + ".ipynb"
-    doc = inspect.getdoc(cls)
-    made = inspect.getdoc(cls.__init__) or ""
-    if "Parameters\n-" in made and "Parameters\n-" not in doc:
-        doc += "\n\n" + made
-    explained = f"explained on the page {opening(page)[0]}"
-    found = [f"---\ntitle: {name}\n---", f"[API reference](index.qmd) · {explained}"]
-    if issubclass(cls, Exception):
-        found.append(described(doc))
-    else:
-        found += [f"```python\n{signature(name, cls)}\n```", described(doc, cls)]
-    found.append(example(name))
-    for method, (member, function) in methods(cls).items():
+    link, _ = opening(f"{HOME[name]}.ipynb")
+    found = [f"---\ntitle: {name}\n---"]
+    found.append(f"[API reference](index.qmd) · explained on the page {link}")
+    found.append(described(name, OBJECTS[name]))
+    found += [example(c) for c in EXAMPLES if c["id"] == f"cl-{name.lower()}-ex"]
+    for method, member in methods(OBJECTS[name]).items():
         found.append(f"## {name}.<wbr>{method} {{#{name.lower()}.{method}}}")
-        call = f"```python\n{signature(f'{name}.{method}', function)}\n```"
-        found.append("A property." if isinstance(member, property) else call)
-        found.append(described(inspect.getdoc(function), function))
+        found.append(described(f"{name}.{method}", member))
     return "\n\n".join(filter(None, found)) + "\n"
 
 
@@ -168,22 +154,17 @@ sentence](../numerics/checks.ipynb) that states the problem and the remedy. The 
 ## Five classes to begin with"""
 
 
-def entry(name):
-    "A row of the index: a name with its link, where to import it from, its line."
-    place, module = PUBLIC[name]
-    target = f"../{module.replace('.', '/')}.ipynb"
-    thing = OBJECTS[name]
-    if inspect.isclass(thing):
-        target = f"{name.lower()}.qmd"
-    line = re.split(r"(?<=[.!?]) (?=[A-Z])", paragraph(inspect.getdoc(thing)))[0]
-    return f"[{plain(name)}]({target})", f"`{place}`", line
-
-
 def of_names(names):
-    "The rows of some names; on a phone the cells of a row stand one below the other."
+    "A table: names with links, where to import them from, what their docstrings say."
+    rows = []
+    for name in names:
+        own_page = f"{name.lower()}.qmd"
+        target = own_page if name in CLASSES else f"../{HOME[name]}.ipynb"
+        doc = inspect.getdoc(OBJECTS[name])
+        line = plain(re.split(r"(?<=[.!?])\s(?=[A-Z])|\n\n", doc)[0])
+        rows.append((f"[{plain(name)}]({target})", f"`{PUBLIC[name][0]}`", line))
     columns = {"name": ":--", "import from": ":--", "what it is": ":-----"}
-    rows = table(columns, map(entry, names))
-    return rows and f"::: {{.api-names}}\n{rows}\n:::"
+    return rows and f"::: {{.api-names}}\n{table(columns, rows)}\n:::"
 
 
 def opening(page):
@@ -198,7 +179,7 @@ def index():
     found = [INDEX, of_names(MAIN)]
     for part, pages in groupby(MODULES, lambda page: re.match(r"\w+", page)[0]):
         about = import_module(f"infattn_nb.{part}").__doc__
-        names = [n for n in PUBLIC if re.match(rf"{part}\b", PUBLIC[n][1])]
+        names = [name for name in HOME if HOME[name].split("/")[0] == part]
         found += [f"## {part}", about, of_names(sorted(names, key=str.casefold))]
         found.append(table(of_pages, map(opening, pages)))
     return "\n\n".join(filter(None, found)) + "\n"
@@ -206,16 +187,15 @@ def index():
 
 def pages():
     "File -> text of the whole reference."
-    classes = [name for name, thing in OBJECTS.items() if inspect.isclass(thing)]
-    return {f"{n.lower()}.qmd": class_page(n) for n in classes} | {"index.qmd": index()}
+    return {f"{n.lower()}.qmd": class_page(n) for n in CLASSES} | {"index.qmd": index()}
 
 
 def inventory():
     "`objects.inv`, by which Sphinx and other sites link to names, a line for each."
     rows = []
-    for name, (place, module) in PUBLIC.items():
-        kind, page = "function", f"{module.replace('.', '/')}.html#{name}"
-        if inspect.isclass(OBJECTS[name]):
+    for name, (place, _) in PUBLIC.items():
+        kind, page = "function", f"{HOME[name]}.html#{name}"
+        if name in CLASSES:
             kind, page = "class", f"api/{name.lower()}.html"
             for method in methods(OBJECTS[name]):
                 at = f"{page}#{name.lower()}.{method}"
@@ -236,11 +216,11 @@ def in_order(page, name):
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     lines = {node.name: node.lineno for node in tree.body if hasattr(node, "name")}
     cells = [*page["cells"]]
-    shown = [(m[1], k) for k, c in enumerate(cells) if (m := SHOWN.search(text(c)))]
-    places = {name: k for name, k in shown if name in lines}
-    for n, k in zip(sorted(places, key=lines.get), sorted(places.values())):
-        link = rf"\1/{file}#L{lines[n]}"
-        moved = json.dumps(page["cells"][places[n]])
+    shown = {m[1]: k for k, c in enumerate(cells) if (m := SHOWN.search(text(c)))}
+    ordered = [name for name in lines if name in shown]
+    for name, k in zip(ordered, sorted(shown[name] for name in ordered)):
+        link = rf"\1/{file}#L{lines[name]}"
+        moved = json.dumps(page["cells"][shown[name]])
         cells[k] = json.loads(re.sub(r"(/blob/\w+)/[\w/]+\.py#L\w+", link, moved))
     return page | {"cells": cells}
 

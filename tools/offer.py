@@ -15,7 +15,9 @@ import sys
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from pack_source import CFG, NAME, ROOT
+from pack_source import CFG, NAME
+from run_pages import data_of
+from written import NBS, PAGES, read, text
 
 WHEEL = f"{NAME}-py3-none-any.whl"
 INSTALL = f"""# Installs what is missing; the wheel is looked for beside this notebook
@@ -38,29 +40,9 @@ if find_spec("sklearn") is None:
     %pip install -q "scikit-learn>=1.6\""""
 
 
-def source_of(cell):
-    return "".join(cell["source"])
-
-
-def data_of(nb):
-    """The stored tables that a notebook reads, relative to it; a name in braces may be
-    any.
-    """
-    names = set()
-    for cell in nb["cells"]:
-        if cell["cell_type"] == "code":
-            names.update(re.findall(r'"(?:\.\./)*(data/[^"]+)"', source_of(cell)))
-    files = {
-        file
-        for name in names
-        for file in (ROOT / "nbs").glob(re.sub(r"{.*?}", "*", name))
-    }
-    return sorted(file.relative_to(ROOT / "nbs") for file in files)
-
-
 def for_readers(cell):
     "A cell without what only developers need, or None if nothing is left of it."
-    lines = re.sub(r'"(\.\./)+data/', '"data/', source_of(cell)).splitlines()
+    lines = re.sub(r'"(\.\./)+data/', '"data/', text(cell)).splitlines()
     if cell["cell_type"] != "code":
         return cell
     if any(line.startswith("#| default_exp") for line in lines):
@@ -78,16 +60,16 @@ def without_pictures(output):
     data = output.get("data")
     if data is None:
         return output
-    text = {
+    kept = {
         kind: x for kind, x in data.items() if kind in ("text/plain", "text/markdown")
     }
-    return None if "image/png" in data or not text else dict(output, data=text)
+    return None if "image/png" in data or not kept else dict(output, data=kept)
 
 
 def offered(nb):
     "The notebook for readers."
     cells = [new for cell in nb["cells"] if (new := for_readers(cell))]
-    code = "\n".join(source_of(cell) for cell in cells if cell["cell_type"] == "code")
+    code = "\n".join(text(cell) for cell in cells if cell["cell_type"] == "code")
     first = PUBLISHED if CFG.getboolean("published") else INSTALL
     if re.search(r"\b(sklearn|Attention(Regressor|Descent)|CircuitDescent)\b", code):
         first += LEARNING
@@ -105,15 +87,14 @@ def offered(nb):
 def offer(folder):
     "Write a zip of each notebook and its tables."
     folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
-        nb = json.loads(path.read_text(encoding="utf-8"))
-        text = json.dumps(offered(nb), ensure_ascii=False)
-        target = folder / path.relative_to(ROOT / "nbs").with_suffix(".zip")
+    for path in PAGES:
+        target = folder / path.relative_to(NBS).with_suffix(".zip")
         target.parent.mkdir(exist_ok=True)
         with ZipFile(target, "w", ZIP_DEFLATED) as archive:
-            archive.writestr(path.name, text)
-            for file in data_of(nb):
-                archive.write(ROOT / "nbs" / file, file)
+            nb = json.dumps(offered(read(path)), ensure_ascii=False)
+            archive.writestr(path.name, nb)
+            for file in data_of(path):
+                archive.write(file, file.resolve().relative_to(NBS))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Quarto runs it after rendering (`_quarto.yml`) and names the folder of the site 
 QUARTO_PROJECT_OUTPUT_DIR.
 """
 
-import configparser
 import os
 import re
 import subprocess
@@ -16,10 +15,8 @@ import tempfile
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
-ROOT = Path(__file__).parent.parent
-parser = configparser.ConfigParser(delimiters=["="])
-parser.read(ROOT / "settings.ini", encoding="utf-8")
-CFG = parser["DEFAULT"]
+from written import CFG, ROOT
+
 NAME = f"{CFG['lib_name']}-{CFG['version']}"
 PACKAGE = """
 nbs infattn_nb tests tools benchmarks .ci .github settings.ini setup.py pyproject.toml

@@ -21,23 +21,17 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from written import NBS, PAGES, ROOT, read, text, written
 
-ROOT = Path(__file__).parent.parent
-NBS = ROOT / "nbs"
-PAGES = sorted(NBS.rglob("*.ipynb"))
 EXECUTED = (
     ROOT / "tests/executed.json"
-)  # page -> digest of the code and data whose outputs it stores
-
-
-def read(path):
-    return json.loads(path.read_text(encoding="utf-8"))
+)  # page -> digest of what its outputs are made of
 
 
 def cells(path, kind=None):
     for c in read(path)["cells"]:
         if kind in (None, c["cell_type"]):
-            yield c, "".join(c["source"])
+            yield c, text(c)
 
 
 def name(path):
@@ -52,20 +46,13 @@ def makes_a_module(path):
 CODED = [p for p in PAGES if makes_a_module(p)]
 
 
-def code_of(path):
-    return "\n".join(source for _, source in cells(path, "code"))
-
-
 def data_of(path):
     "The stored tables that a page reads; a name in braces may be any."
-    names = re.findall(r'"((?:\.\./)*data/[^"]+)"', code_of(path))
-    return sorted(
-        {
-            file
-            for name in names
-            for file in path.parent.glob(re.sub(r"{.*?}", "*", name))
-        }
-    )
+    code = "\n".join(source for _, source in cells(path, "code"))
+    found = set()
+    for name in re.findall(r'"((?:\.\./)*data/[^"]+)"', code):
+        found.update(path.parent.glob(re.sub(r"{.*?}", "*", name)))
+    return sorted(found)
 
 
 def plain(source):
@@ -73,10 +60,8 @@ def plain(source):
     not Python as it is.
     """
     try:
-        tree, tokens = (
-            ast.parse(source),
-            [*tokenize.generate_tokens(io.StringIO(source).readline)],
-        )
+        tree = ast.parse(source)
+        tokens = [*tokenize.generate_tokens(io.StringIO(source).readline)]
     except (SyntaxError, tokenize.TokenError):
         return source
     lines = source.splitlines()
@@ -84,10 +69,9 @@ def plain(source):
         row, column = token.start
         if token.type == tokenize.COMMENT:
             lines[row - 1] = lines[row - 1][:column]
+    defined = (ast.FunctionDef, ast.ClassDef)
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(
-            node
-        ):
+        if isinstance(node, defined) and ast.get_docstring(node):
             for row in range(node.body[0].lineno, node.body[0].end_lineno + 1):
                 lines[row - 1] = ""
     return "\n".join(line.rstrip() for line in lines if line.strip())
@@ -123,9 +107,8 @@ def small(png):
     pairs = pairs[np.argsort(counts, kind="stable")]
     palette = np.zeros((256, 3), np.uint8)
     for k, shift in enumerate((16, 8, 0)):
-        palette[pairs >> 24, k] = (
-            pairs >> shift & 255
-        )  # of two for one place the last stays: the most frequent
+        # of two for one place the last stays: the most frequent
+        palette[pairs >> 24, k] = pairs >> shift & 255
     found.putpalette(palette.tobytes())
     out = io.BytesIO()
     found.save(out, "png", optimize=True)
@@ -137,30 +120,22 @@ def figures(nb):
     for c in nb["cells"]:
         for o in c.get("outputs", []):
             if "image/png" in o.get("data", {}):
-                yield (
-                    re.search(r"label: ([\w-]+)|$", "".join(c["source"]))[1],
-                    o["data"],
-                )
+                yield (re.search(r"label: ([\w-]+)|$", text(c))[1], o["data"])
 
 
 def shrink(path):
     nb = read(path)
     for _, data in figures(nb):
-        data["image/png"] = base64.b64encode(
-            small(base64.b64decode("".join(data["image/png"])))
-        ).decode()
-    path.write_text(
-        json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n",
-        encoding="utf-8",
-    )
+        png = base64.b64decode("".join(data["image/png"]))
+        data["image/png"] = base64.b64encode(small(png)).decode()
+    path.write_text(written(nb), encoding="utf-8")
 
 
 def execute(path):
     "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
     tool = Path(sys.executable).with_name
-    quiet = ",".join(
-        f"ignore:this {what} takes" for what in ("scan", "report", "run")
-    )  # as the clock decides
+    slow = "scan", "report", "run"  # the clock decides whether they warn
+    quiet = ",".join(f"ignore:this {what} takes" for what in slow)
     one_thread = os.environ | dict(
         OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONWARNINGS=quiet
     )

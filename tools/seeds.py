@@ -11,7 +11,6 @@ must be never. (A p-value below 1e-9 that does not make a test fail belongs to a
 that is there to be small: it shows the power, and is left out.)
 """
 
-import importlib
 import inspect
 import itertools
 import os
@@ -32,7 +31,6 @@ import matplotlib
 import numpy as np
 import pytest
 import scipy.stats
-from _pytest.mark import ParameterSet
 from fastcore.script import call_parse
 from tqdm import tqdm
 
@@ -82,70 +80,73 @@ def prepare():
         setattr(scipy.stats, name, recorded(getattr(scipy.stats, name)))
 
 
-def marks(function, name):
-    return [m for m in getattr(function, "pytestmark", []) if m.name == name]
+class Checks:
+    "A plugin of pytest: tests with smaller sizes, and what is found."
+
+    def __init__(self, reduce, only):
+        self.reduce = reduce
+        self.only = only
+        self.results = defaultdict(lambda: ([], [], []))
+
+    def pytest_collection_modifyitems(self, items):
+        items[:] = [x for x in items if re.search(self.only, named(x.nodeid))]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem):
+        p_values.clear()
+        size = inspect.signature(pyfuncitem.obj).parameters.get("size")
+        if "size" in pyfuncitem.funcargs:
+            pyfuncitem.funcargs["size"] //= self.reduce
+        elif size:
+            smaller = size.default // self.reduce
+            pyfuncitem.obj = partial(pyfuncitem.obj, size=smaller)
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" or report.failed:
+            ps, failures, seconds = self.results[named(report.nodeid)]
+            ps.extend(p_values)
+            seconds.append(report.duration)
+            if report.failed:
+                text = report.longreprtext[-2000:]
+                failures.append(f"{report.nodeid}, seed {Seeds.shift}: {text}")
 
 
-def tests(reduce):
-    "(name, what to run) of every case of every statistical test."
-    sys.path[:0] = [str(TESTS), str(TESTS.parent / "benchmarks")]
-    for path in sorted(TESTS.rglob("test_*.py")):
-        if path.parent.name == "site":
-            continue
-        sys.path.insert(1, str(path.parent))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except pytest.skip.Exception:
-            continue  # what it needs is not installed
-        for name, function in list(
-            vars(module).items()
-        ):  # a copy: warnings are noted in the module
-            if not name.startswith("test_") or not marks(function, "power"):
-                continue
-            parameters = inspect.signature(function).parameters
-            if "found" in parameters:
-                continue  # a browser has its own random numbers
-            size = {p.name: p.default for p in parameters.values() if p.name == "size"}
-            for values in itertools.product(
-                *(m.args[1] for m in marks(function, "parametrize"))
-            ):
-                arguments = dict(size)
-                for mark, value in zip(marks(function, "parametrize"), values):
-                    names = [n.strip() for n in mark.args[0].split(",")]
-                    if isinstance(value, ParameterSet):
-                        value = value.values
-                    elif len(names) == 1:
-                        value = [value]
-                    arguments |= dict(zip(names, value))
-                if size:
-                    arguments["size"] //= reduce
-                run = (
-                    partial(patched, function)
-                    if "monkeypatch" in parameters
-                    else function
-                )
-                yield (
-                    f"{path.relative_to(TESTS).with_suffix('')}: {name[5:]}",
-                    partial(run, **arguments),
-                )
+def named(nodeid):
+    "The name of a test, without its case."
+    path, _, test = nodeid.partition(".py::")
+    return f"{path.removeprefix('tests/')}: {test.partition('[')[0][5:]}"
 
 
-def patched(function, **arguments):
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        function(monkeypatch=monkeypatch, **arguments)
+def tests(reduce, only):
+    "Of every statistical test, by pytest; its modules draw by this seed, too."
+    for name, module in list(sys.modules.items()):
+        if str(TESTS) in (getattr(module, "__file__", None) or ""):
+            del sys.modules[name]
+    checks = Checks(reduce, only)
+    options = "-n0 -s --assert=plain -W ignore -p no:terminal -p no:cacheprovider"
+    chosen = "-m", "power and not site", str(TESTS)
+    code = pytest.main([*options.split(), *chosen], plugins=[checks])
+    if code not in (0, 1, 5):  # passed, failed, nothing of that name
+        raise RuntimeError(f"pytest stopped ({code}): look at `pytest -m power`")
+    return dict(checks.results)
 
 
-def pages(reduce):
-    "(name, what to run) of every page, in a copy of their folder."
+def pages(reduce, only):
+    "Of every page, run in a copy of their folder."
     copy = shutil.copytree(TESTS.parent / "nbs", Path(tempfile.mkdtemp()) / "nbs")
+    results = {}
     for path in sorted(copy.rglob("*.ipynb")):
         name = path.relative_to(copy).with_suffix("").as_posix()
-        yield name, partial(run_page, path)
+        if re.search(only, name):
+            p_values.clear()
+            start = time.perf_counter()
+            failures = [f"{name}, seed {Seeds.shift}: {x}" for x in run_page(path)]
+            results[name] = [*p_values], failures, [time.perf_counter() - start]
+    return results
 
 
 def run_page(path):
+    "What fails on a page."
     from execnb.nbio import read_nb
     from execnb.shell import CaptureShell
 
@@ -157,28 +158,13 @@ def run_page(path):
             if shell.exc:
                 failed.append(f"{shell.exc!r:.200} in {cell.source:.200}")
     sys.modules["__main__"] = main  # of which the shell makes another one
-    assert not failed, "\n".join(failed)
+    return failed
 
 
 def run_all(checks, reduce, only, seed):
     "{name: (p-values, failures, seconds)} for one seed."
-    Seeds.shift, results = seed, defaultdict(lambda: ([], [], []))
-    for name, check in checks(reduce):
-        if not re.search(only, name):
-            continue
-        p_values.clear()
-        ps, failures, seconds = results[name]
-        start = time.perf_counter()
-        try:
-            check()
-        except Exception as e:
-            failures.append(
-                f"{name}, seed {seed}, {getattr(check, 'keywords', {})!r:.200}: "
-                f"{e!r:.2000}"
-            )
-        seconds.append(time.perf_counter() - start)
-        ps.extend(p_values)
-    return dict(results)
+    Seeds.shift = seed
+    return checks(reduce, only)
 
 
 @call_parse

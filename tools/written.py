@@ -17,7 +17,6 @@ import symtable
 import sys
 from functools import cache
 from pathlib import Path
-from textwrap import wrap
 
 ROOT = Path(__file__).parent.parent
 NBS = ROOT / "nbs"
@@ -59,16 +58,10 @@ def public():
     found = offered(ROOT / "infattn_nb/__init__.pyi", "infattn_nb")
     for stub in sorted((ROOT / "infattn_nb").glob("*/__init__.pyi")):
         found = offered(stub, f"infattn_nb.{stub.parent.name}") | found
-    listed = dict.fromkeys(
-        ready_made(), ("infattn_nb.nonlinearities", "nonlinearities")
-    )
-    return listed | found
-
-
-def ready_made():
-    "What the module of nonlinearities lists as its own."
     code = (ROOT / "infattn_nb/nonlinearities.py").read_text(encoding="utf-8")
-    return re.findall(r'"(\w+)"', code[code.rindex("__all__ = ") :])
+    ready_made = re.findall(r'"(\w+)"', code[code.rindex("__all__ = ") :])
+    home = "infattn_nb.nonlinearities", "nonlinearities"
+    return dict.fromkeys(ready_made, home) | found
 
 
 PUBLIC = public()
@@ -81,11 +74,7 @@ UNSEEN = re.compile(
     r"include: false|code-fold: true|eval: false)",
     flags=re.M,
 )
-KNOWN = {
-    *dir(builtins),
-    "__name__",
-    "display",
-}  # what every interpreter of notebooks has
+KNOWN = {*dir(builtins), "__name__", "display"}  # to every interpreter of notebooks
 
 
 def is_visible(cell):
@@ -143,17 +132,14 @@ def from_nowhere(sources):
     """Names that visible cells use and no visible cell gives: above for code that runs
     at once, anywhere for what functions call.
     """
-    everywhere, known, missing = (
-        set().union(KNOWN, *map(given, sources)),
-        set(KNOWN),
-        [],
-    )
+    everywhere = KNOWN.union(*map(given, sources))
+    known = set(KNOWN)
+    missing = []
     for statement in (s for source in sources for s in statements(source)):
         left, now, later = names(statement)
-        own = (
-            set() if re.match(r"[^=(]*[-+*/@|]?= ", statement) else left
-        )  # x = f(x) asks for an earlier x
-        missing += sorted((now - own - known) | (later - everywhere))
+        if not re.match(r"[^=(]*[-+*/@|]?= ", statement):  # x = x + 1 asks for x
+            now = now - left
+        missing += sorted((now - known) | (later - everywhere))
         known |= left
     return list(dict.fromkeys(missing))
 
@@ -182,43 +168,19 @@ def is_import(source):
 
 
 def lines(found):
-    """Imports as everywhere here: standard library, others, this package; one line
-    each, 88 characters.
-    """
-    whole = {(name, here) for module, name, here in found.values() if module is None}
-    parts = {}
+    "Imports as ruff sorts them: standard library, others, this package."
+    statements = []
     for module, name, here in found.values():
-        if module:
-            parts.setdefault(module, set()).add(name + (f" as {here}" if here else ""))
-
-    def group(module):
-        return (
-            2
-            if module.startswith("infattn_nb")
-            else 0
-            if module.split(".")[0] in sys.stdlib_module_names
-            else 1
-        )
-
-    groups = [[], [], []]
-    for name, here in sorted(whole, key=lambda x: x[0]):
-        groups[group(name)].append(f"import {name}" + (f" as {here}" if here else ""))
-    for module, names in sorted(parts.items()):
-        head = f"from {module} import "
-        ordered = sorted(
-            names, key=lambda n: (n[0].islower() + (not n.isupper() or len(n) == 1), n)
-        )  # constants, classes, functions
-        groups[group(module)] += [
-            head + part
-            for part in wrap(
-                ", ".join(ordered).replace(" as ", "\0as\0"), 88 - len(head)
-            )
-        ]
-    return "\n\n".join(
-        "\n".join(line.rstrip(",").replace("\0", " ") for line in g)
-        for g in groups
-        if g
+        origin = f"from {module} " if module else ""
+        renamed = f" as {here}" if here else ""
+        statements.append(f"{origin}import {name}{renamed}\n")
+    ruff = Path(sys.executable).with_name("ruff")
+    command = [ruff, "check", "--select=I", "--fix", "--quiet", "-"]
+    text = "".join(statements)
+    result = subprocess.run(
+        command, cwd=ROOT, input=text, stdout=subprocess.PIPE, encoding="utf-8"
     )
+    return result.stdout.rstrip()
 
 
 def origin(name, nb):
@@ -294,30 +256,26 @@ def with_imports(nb):
 
 # README.md
 
-BLOB = (
-    CFG["git_url"] + f"/blob/{CFG['branch']}/"
-)  # what lies beside the README needs no host
+BLOB = f"{CFG['git_url']}/blob/{CFG['branch']}/"  # beside the README it needs no host
 
 
 def readme():
     """The notebook as GitHub markdown: hidden cells and what moves dropped, figures as
     images, links relative to the root.
     """
-    cells = json.loads((ROOT / "nbs/index.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = read(NBS / "index.ipynb")["cells"]
     return "\n\n".join(filter(None, map(_markdown, cells))) + "\n"
 
 
 def _markdown(cell):
-    source = "".join(cell["source"])
-    source = source.replace(
-        "](api/index.qmd)", "](reference/classes.ipynb)"
-    )  # the API reference is made with the site
+    source = text(cell)
+    # the API reference is made with the site
+    source = source.replace("](api/index.qmd)", "](reference/classes.ipynb)")
     if "data-live" in source:
         return ""  # for the site
     if cell["cell_type"] == "markdown":
-        return re.sub(r"\]\(([\w/]+\.ipynb)", r"](nbs/\1", source).replace(
-            f"]({BLOB}", "]("
-        )
+        source = re.sub(r"\]\(([\w/]+\.ipynb)", r"](nbs/\1", source)
+        return source.replace(f"]({BLOB}", "](")
     if "#| hide" in source:
         return ""
     if image := re.search(r'"(images/\w+\.png)"', source):
@@ -326,8 +284,8 @@ def _markdown(cell):
             for key in ("fig-cap", "fig-alt")
         )
         return f"![{alt}](nbs/{image[1]})\n\n*{caption}*"
-    text = "".join("".join(o["text"]) for o in cell["outputs"])
-    return f"```python\n{source}\n```\n\n```\n{text.rstrip()}\n```"
+    printed = "".join("".join(o["text"]) for o in cell["outputs"])
+    return f"```python\n{source}\n```\n\n```\n{printed.rstrip()}\n```"
 
 
 def wanted():

@@ -117,13 +117,20 @@ def test_tied_limit_is_one_gaussian():
     ],
 )
 def test_gaussian_limits(layer):
-    limits, K, s = gaussian_limits(layer), layer.tokens.kernel(), layer.tokens.seq_len
+    K, s = layer.tokens.kernel(), layer.tokens.seq_len
     σ2 = layer.var_v * layer.var_o
-    assert limits["1/n"].var() == pytest.approx(σ2 * K.sum() / s**2)
-    a = softmax(layer.var_q * K)[0]
-    assert limits["1/n, tied"].var() == pytest.approx(σ2 * a @ K @ a)
     S, error = layer.infinite_heads(return_error=True)
-    assert abs(limits["infinite heads"].var() - S.marginal(0).var()) < 10 * error[0, 0]
+    by_default = gaussian_limits(layer)
+    for i in range(s):  # the last output is the default
+        limits = gaussian_limits(layer, i)
+        assert limits["1/n"].var() == pytest.approx(σ2 * K.sum() / s**2)
+        a = softmax(layer.var_q * K)[i]
+        assert limits["1/n, tied"].var() == pytest.approx(σ2 * a @ K @ a)
+        heads = limits["infinite heads"].var()
+        assert abs(heads - S.marginal(i).var()) < 10 * error[i, i]
+    assert {k: law.std() for k, law in limits.items()} == {
+        k: law.std() for k, law in by_default.items()
+    }
     assert "1/n, tied" not in gaussian_limits(Attention(T, var_q=2.0))
 
 

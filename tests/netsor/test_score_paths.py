@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import speed
 from conftest import BEYOND_THEOREM
 from stack_cases import both
 
@@ -73,3 +74,25 @@ def test_two_coefficients_of_each_vector(φ):
         for _ in range(3):
             batch.moment(stack, linear), batch.moment(linear, stack), batch.mean(stack)
     assert line.call_count == 2  # one moment and one mean; u needs none
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["_two", "_foresee"])
+def test_the_other_sides_of_the_benchmark_have_the_same_limit(name, monkeypatch):
+    "What benchmarks/speed.py replaces is there, and is replaced by its equal."
+
+    def covariance():
+        lim = speed.two_layers(s=2, between=tanh)
+        return lim.cov(lim.program.nodes[-1])
+
+    ours = covariance()
+    called = []
+    others = {"_two": speed.pair_by_pair, "_foresee": lambda *_: None}
+
+    def other(*arguments):
+        called.append(arguments)
+        return others[name](*arguments)
+
+    monkeypatch.setattr(speed.Batch, name, other)
+    np.testing.assert_allclose(covariance(), ours, rtol=1e-12)
+    assert called

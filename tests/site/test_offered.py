@@ -9,15 +9,16 @@ from zipfile import ZipFile
 
 import pytest
 from every import on_every_page
-from offer import INSTALL, LEARNING, ROOT, WHEEL, data_of, offer, offered
+from offer import INSTALL, LEARNING, WHEEL, data_of, offer, offered
 from run_pages import PAGES
 from run_pages import name as name_of
+from written import NBS, read
 
 DAILY = {"distributions/hierarchical"}
 
 
 def stored(name):
-    return json.loads((ROOT / f"nbs/{name}.ipynb").read_text(encoding="utf-8"))
+    return read(NBS / f"{name}.ipynb")
 
 
 def code(nb):
@@ -54,7 +55,7 @@ def test_tables_travel_with_the_notebook(folder):
     assert {"figures.ipynb", "data/fig1a.csv", "data/heads.csv"} <= names
     for name in map(name_of, PAGES):
         with ZipFile(folder / f"{name}.zip") as archive:
-            assert len(archive.namelist()) == 1 + len(data_of(stored(name)))
+            assert len(archive.namelist()) == 1 + len(data_of(NBS / f"{name}.ipynb"))
 
 
 def test_a_notebook_without_the_wheel_says_where_to_put_it(tmp_path):

@@ -3,9 +3,12 @@ tools/seeds.py` finds the statistical tests by that.
 """
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from written import ROOT
 
 FILES = sorted(Path(__file__).parents[1].rglob("test_*.py"))
 
@@ -40,3 +43,15 @@ def test_statistical_tests_state_their_power(path):
                 f"{test.name} compares samples: what does it see? Mark its power."
             )
         assert all(len(text) > 2 for text in powers(test))
+
+
+@pytest.mark.slow
+def test_they_run_under_other_seeds():
+    "One that draws p-values, and one whose draws are a fixture."
+    names = "numerics/test_linalg: bartlett", "test_quantities: the_range_by_seed_holds"
+    tool = [sys.executable, ROOT / "tools/seeds.py", "--last", "2", "--only"]
+    run = subprocess.run([*tool, "|".join(names)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert all(name in run.stdout for name in names)
+    assert "in all 18 p-values" in run.stdout
+    assert run.stdout.endswith(" 0 failures\n")

@@ -15,6 +15,8 @@ pytestmark = pytest.mark.xdist_group("style")
 FILES = sorted(
     path for path in (ROOT / "infattn_nb").rglob("*.py") if path.name != "_modidx.py"
 )
+BENCHMARKS = sorted(ROOT.glob("benchmarks/*.py"))
+SCRIPTS = [p for p in BENCHMARKS if "__main__" in p.read_text(encoding="utf-8")]
 
 
 @lru_cache
@@ -66,12 +68,25 @@ def missing_names(path):
 
 def test_benchmarks_and_tools_import_what_there_is(tmp_path):
     "They run rarely: a name that has gone is noticed here."
-    files = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tools/*.py")]
+    files = [*BENCHMARKS, *ROOT.glob("tools/*.py")]
     assert len(files) > 15
     assert not [name for path in files for name in missing_names(path)]
     gone = tmp_path / "gone.py"
     gone.write_text("from infattn_nb.numerics.hermite import mehler, mehlers")
     assert list(missing_names(gone)) == ["gone.py: infattn_nb.numerics.hermite.mehlers"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_benchmarks_say_what_they_do_before_they_do_it(path):
+    "A question is no reason to measure for minutes, or to write a table."
+    run = subprocess.run(
+        [sys.executable, path, "--help"], capture_output=True, text=True, timeout=120
+    )
+    if "No module named" in run.stderr:
+        pytest.skip("what it compares with is not installed")
+    assert run.returncode == 0, run.stderr
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) in run.stdout
 
 
 def test_mypy(tmp_path):
