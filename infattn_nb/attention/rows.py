@@ -373,7 +373,7 @@ def _power_above(n):
 
 def joins(row, # Row
          ): # number of joins that it takes
-    "The number of different parts of at least two tokens, with the row itself."
+    "The number of different parts of at least two tokens, including the row itself."
     seen = set()
     todo = [row]
     while todo:

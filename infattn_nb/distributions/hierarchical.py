@@ -447,7 +447,7 @@ class ConstantGaussian(HierarchicalGaussian):
         return self.S.copy(), 0*self.S
 
     def _log_density(self, y, draws, rng, islands):
-        "One draw of S suffices."
+        "Log densities and errors; one draw of S suffices."
         return self._undisturbed_log_density(y, 1, rng, islands)
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

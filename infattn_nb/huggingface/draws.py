@@ -45,8 +45,8 @@ def beyond_chance(X, # independent rows of independent entries? (N, n)
                  ): # a sentence, or None
     """A sentence on common structure of N rows, beyond chance, or None.
 
-    The squared length of a sum of N independent rows is N times the squared length of
-    a row, with χ² of n degrees of freedom. Squares of inner products are compared with
+    For N independent rows, the squared length of their sum is distributed as N times
+    the squared length of a row, a multiple of χ² with n degrees of freedom. Squares of inner products are compared with
     those of random directions. Entries need not be normal."""
     X = X[X.any(1)]
     square = np.mean(X*X) if len(X) > 1 else 0.

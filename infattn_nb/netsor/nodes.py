@@ -408,7 +408,7 @@ _without(Score, "add radd sub rsub mul rmul truediv rtruediv neg pow",
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix:
-    r"Independent entries $N(0, \sigma^2/\text{input length})$ (2.1 (i)); `W @ h`."
+    r"A matrix of independent $N(0, \sigma^2/\text{input length})$ (2.1 (i)), for `W @ h`."
     program: Any # the Program it belongs to
     name: str
     var: float # σ²
@@ -510,7 +510,7 @@ def check_nonlinearity(fn, # function that acts on each coordinate
         try_function(fn, len(args), len(scores))
 
 def try_function(fn, vectors, scores):
-    "Reject a function that mixes coordinates; with numbers of arguments."
+    "Reject a function that mixes coordinates, given its numbers of arguments."
     rng = np.random.default_rng(0)
     some = rng.standard_normal((vectors, 2, 5))
     numbers = rng.standard_normal((scores, 2, 1))
@@ -745,7 +745,7 @@ def logit_value(node, # Logits
 
 def logit_slope(node, # Logits
                 y, # value of the node
-               ): # derivative in the scores
+               ): # derivative with respect to the scores
     "The factor of a cotangent."
     if node.cap is None:
         return node.scale
@@ -826,7 +826,7 @@ def _bound(h, known):
 
 # %% ../../nbs/netsor/nodes.ipynb #asm00008
 class AssumptionError(ValueError):
-    "A program violates Assumption 1, at `score`, `matrix` and `clause`."
+    "Raised if a program violates `clause` of Assumption 1, at `score` and `matrix`."
     def __init__(self, message: str, score: Score | None = None,
                  matrix: Matrix | None = None, *, clause: str | None = None) -> None:
         super().__init__(message)

@@ -157,7 +157,7 @@ def given_embeddings(X, # one row per token, (s, n')
                      c, # number of explicit coordinates, the first ones; at least one
                      b, # samples, all equal
                     ): # Stream
-    "Known embeddings."
+    "The stream of known embeddings."
     rest = X[:, c if n < np.inf else 0:]
     count = max(rest.shape[1], 1)
     μ = rest.sum(1)/count
@@ -208,7 +208,7 @@ def _standardised(r, n, c, b, rng):
 class Gradient(NamedTuple):
     r"""Gradient dX of b networks, represented by its coordinates in the basis of X.
 
-    `along` (times √n) is O(1) at every width. The part orthogonal to 1 and X lies in
+    `along` contains a factor √n, so it is O(1) at every width. The part orthogonal to 1 and X lies in
     a uniformly random direction, independent of all earlier blocks."""
     n: float # width
     along: np.ndarray # √n dX·(1/√n, e), (b, s, 1 + q)
