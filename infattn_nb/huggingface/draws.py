@@ -46,8 +46,9 @@ def beyond_chance(X, # independent rows of independent entries? (N, n)
     """A sentence on common structure of N rows, beyond chance, or None.
 
     For N independent rows, the squared length of their sum is distributed as N times
-    the squared length of a row, a multiple of χ² with n degrees of freedom. Squares of inner products are compared with
-    those of random directions. Entries need not be normal."""
+    the squared length of a row, a multiple of χ² with n degrees of freedom. Squares of
+    inner products are compared with those of random directions. Entries need not be
+    normal."""
     X = X[X.any(1)]
     square = np.mean(X*X) if len(X) > 1 else 0.
     return _sums_beyond_chance(X, square, X.sum(0)) if square else None

@@ -111,7 +111,7 @@ class Quantity:
         return getattr(Thresholds, self.threshold)
 
     def value(self, d) -> float: # a Diagnosis
-        "The worst of the parts; NaN if there are none."
+        "The worst of the parts, or their sum if `added`; NaN if there are none."
         found = np.ravel(self.parts(d)).astype(float)
         if np.isnan(found).all():
             return np.nan
@@ -193,7 +193,7 @@ PEERS = { # models at their own initialisation and width, 16 tokens
 def standing(value, # number of this network
              known, # name of a model -> number of this model
             ) -> str:
-    "Rank of a number among known models at their own initialisation."
+    "A sentence that ranks a number among known models at their own initialisation."
     ranked = sorted([*known.items(), ("here", value)], key=itemgetter(1))
     shown = " < ".join(f"{name} {x:.3g}" for name, x in ranked)
     return ("compared with known models (16 tokens, each initialised as in its "

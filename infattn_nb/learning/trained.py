@@ -557,7 +557,7 @@ def _remedy(given):
     return f"pass a smaller rate, or {other}"
 
 def _stable(model, start, loss, blocks, P):
-    "Half the stability limit at the start; with noise a tenth, to keep the bias small."
+    "Half the stability limit at the start, times .1 with noise, for a small bias."
     each = methodcaller("steepness", start.layer, start.view)
     found = in_order(each, [(b,) for b in blocks])
     λ = np.median(np.concatenate(list(found)))

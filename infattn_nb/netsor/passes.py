@@ -41,7 +41,7 @@ def length_at(h, # vector
 def value_of(value, # {stack: (b, k, m), block of scores: (b, a, c)}
              h, # stack, block, or a view
             ): # array
-    "The value of a stack or of a view of stacks."
+    "The value of a stack, of a block of scores, or of a view."
     if isinstance(h, Rows):
         return value_of(value, h.args[0])[:, h.index]
     if isinstance(h, Concat):
@@ -490,7 +490,7 @@ class PassPlan:
         self.training(every if matrices is None else matrices)
 
     def var(self, W):
-        "n times the variance of an entry of a matrix at the start."
+        "The variance of a matrix entry at the start, times the input length."
         return W.var/self.widening if isinstance(W, Readout) else W.var
 
     def gain(self, W):
@@ -502,7 +502,7 @@ class PassPlan:
         return sum(g.k for g in self.stacks.uses.get(W, ()))
 
     def training(self, matrices):
-        "The same plan, with only some matrices and parameters trained."
+        "Train only these matrices and parameters; return the plan itself."
         some = set(matrices) # sorted, as their order differs between runs
         self.trained = [W for W in (*self.shapes, *self.parameters) if W in some]
         self.moving = self.above()

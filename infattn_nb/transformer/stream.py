@@ -121,7 +121,7 @@ def _independent(x, F, rng):
     return Stream(x.n, along_mean[..., 0], B, units)
 
 def _add_in_the_limit(x, F, rng, skip, branch, norm):
-    "At infinite width X and Y are orthogonal, and Y has mean zero."
+    "The sum at infinite width, where X and Y are orthogonal and Y has mean zero."
     D = None
     added = F
     if norm:
@@ -208,8 +208,8 @@ def _standardised(r, n, c, b, rng):
 class Gradient(NamedTuple):
     r"""Gradient dX of b networks, represented by its coordinates in the basis of X.
 
-    `along` contains a factor √n, so it is O(1) at every width. The part orthogonal to 1 and X lies in
-    a uniformly random direction, independent of all earlier blocks."""
+    `along` contains a factor √n, so it is O(1) at every width. The part orthogonal to
+    1 and X lies in a uniformly random direction, independent of all earlier blocks."""
     n: float # width
     along: np.ndarray # √n dX·(1/√n, e), (b, s, 1 + q)
     beyond: np.ndarray # a factor of the rest of dX dXᵀ, (b, s, r)
