@@ -408,7 +408,7 @@ _without(Score, "add radd sub rsub mul rmul truediv rtruediv neg pow",
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix:
-    r"A matrix of independent $N(0, \sigma^2/\text{input length})$ (2.1 (i)), for `W @ h`."
+    r"A matrix of independent $N(0, \sigma^2/\text{input length})$ (2.1 (i))."
     program: Any # the Program it belongs to
     name: str
     var: float # σ²

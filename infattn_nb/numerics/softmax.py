@@ -52,9 +52,9 @@ def below_top(x, axis):
 
 # %% ../../nbs/numerics/softmax.ipynb #sm-through
 def through_softmax(A, # weights
-                    d, # a change of the scores, or the gradient with respect to the weights
+                    d, # a change of the scores, or the gradient of the weights
                     axis=-1, # the axis that sums to one
-                   ): # the change of the weights, or the gradient with respect to the scores
+                   ): # the change of the weights, or the gradient of the scores
     r"$A\circ(d-\sum A\circ d)$, the product of d with a symmetric matrix."
     if axis == -1: # short rows take longer to sum
         change = d - np.einsum("...s,...s->...", A, d)[..., None]
