@@ -582,7 +582,7 @@ NAMED = ACTIVATIONS | dict(erf=erf, softplus=softplus, sin=sin, cos=cos, step=st
 def named(given, # a name, a function, a Nonlinearity
           what="activation", # its name in the message
          ): # Nonlinearity, or `given` if it is not a name
-    "A ready-made function, from its name or torch's function; others unchanged."
+    "A ready-made function, from its name or torch's; other arguments unchanged."
     if isinstance(given, Nonlinearity):
         return given
     name = _name_in_torch(given)

@@ -60,7 +60,7 @@ class Depth(NamedTuple):
 
     @property
     def heads(self):
-        "H, in every layer."
+        "H, the same in every layer."
         return self.spec.heads
 
     @property
@@ -126,7 +126,7 @@ class ReadRows:
     weights: np.ndarray | None # weights of these rows (P, R); None: each row separately
 
     def take(self, k):
-        "Some of the sequences."
+        "The same for some of the sequences."
         weights = None if self.weights is None else self.weights[k]
         return ReadRows(self.tokens[k], self.see[k], self.rows[k], weights)
 
@@ -346,7 +346,7 @@ def random_circuits(depth, D, seeds, K): # Circuits
 
 # %% ../../nbs/learning/circuits.ipynb #cinames
 def named(depth, scores, values):
-    'By paths: {"score": {(l, h, a, b): (N, d, d)}, "value": {a: (N, d, D)}}.'
+    'Circuits by path: {"score": {(l, h, a, b): (N, d, d)}, "value": {a: (N, d, D)}}.'
     d = depth.size
     found = {}
     for l, x in enumerate(scores):

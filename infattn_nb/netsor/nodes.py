@@ -746,7 +746,7 @@ def logit_value(node, # Logits
 def logit_slope(node, # Logits
                 y, # value of the node
                ): # derivative with respect to the scores
-    "The factor of a cotangent."
+    "The factor by which a cotangent is multiplied."
     if node.cap is None:
         return node.scale
     t = y/node.cap

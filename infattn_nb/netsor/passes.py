@@ -290,7 +290,7 @@ class Reach:
         self.scores.setdefault(P.args[0], []).append((h, None, part))
 
     def _lead_numbers(self, h, n, P, p):
-        "One score for each row of a function."
+        "One score for each row of a Nonlin or of Logits."
         if not self._needs(P):
             return
         for j in range(P.shape[1]):
@@ -573,7 +573,7 @@ class PassPlan:
         return [p for p in self.program.nodes if p in whole]
 
     def end_of(self, h): # stack, row
-        "The place of a vector."
+        "The stack that contains a vector, and its row."
         return self.stacks.end_of(h)
 
     def reach(self, apart, asked=()):
@@ -702,7 +702,7 @@ def _put_rows(inputs, h, x): # x: (b, m) or (b, k, m)
         inputs[base] = x
 
 def draw_inputs(inputs, n, b, rng): # {initial stack: (b, k, m)}
-    "Initial vectors, stack by stack."
+    "Draws of the initial vectors, stack by stack."
     found: dict[Initial, np.ndarray] = {}
     for h in inputs:
         found[h] = h.drawn(rng.standard_normal((b, h.k, length_at(h, n))))

@@ -16,7 +16,7 @@ SAME = 1e-10 # relative size below which an orthogonal component counts as zero
 CLEAR = 1e-3 # directions with smaller eigenvalues are left to the next round
 
 class Known:
-    "Growing lists of orthonormal vectors of b networks, and their products with a matrix."
+    "Growing lists of orthonormal vectors and of their products, for b networks."
     def __init__(self, b, length, image_length):
         self.count = 0
         self._rows = np.empty((b, 0, length))
@@ -269,7 +269,7 @@ class Revealed:
         return Explicit(W), *there
 
 def explicit_is_cheaper(shape, directions):
-    "Test whether to store the matrix (r, c) itself instead of this many directions."
+    "Test whether storing the matrix (r, c) is cheaper than this many directions."
     r, c = shape
     return 3*directions*(r + c) > 2*r*c
 

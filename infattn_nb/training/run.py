@@ -243,7 +243,7 @@ class Record:
             self.join(each)
 
 class Diverged(ValueError):
-    "The learning rate is too large for most networks."
+    "Raised if the learning rate is too large for most networks."
 
 class Run(NamedTuple):
     "The result of a run."
