@@ -247,7 +247,7 @@ class Tokens(TokenLaw):
         return float(min(1., n*np.exp(log_p).sum()))
 
     def _log_tails(self, C, n): # (s,)
-        "Logarithms of bounds on the probability that a coordinate exceeds C."
+        "Logarithms of bounds on the probability that a coordinate is clipped at C."
         return -C**2/2/np.maximum(np.diag(self.hidden_cov), 1e-300)
 
     def sampled(self, n: float, exact: bool = False) -> tuple[TokenLaw, float]:

@@ -52,7 +52,7 @@ _SIGNS = dict(add="+", sub="-", mul="*", truediv="/", pow="**", neg="-", matmul=
               abs="abs", gt=">", lt="<", ge="≥", le="≤")
 
 def _without(kind, names, remedy):
-    "Operators, given by their names, that nodes of a kind do not have."
+    "Reject operators, given by their names, that nodes of a kind do not have."
     def rejected(sign):
         def operator(self, *_):
             _not_an_array(self, sign, remedy)
@@ -616,7 +616,7 @@ def _sum_of_multiples(node, name):
     return " + ".join(terms).replace("+ -", "- ")
 
 def _divisor(score):
-    "The printed divisor: √n, n, or a fraction."
+    "The printed divisor: √n, n, such a term with a fraction of n, or 1."
     if score.scaling == "plain":
         return "1"
     length = score.args[0].length
