@@ -76,7 +76,7 @@ class Stream:
         return np.concatenate([self.mean[..., None], self.B], axis=-1)
 
     def turn(self, B):
-        r"This basis W, $WW^\top=1$, expressed in one where the vectors have coordinates B."
+        r"This basis W, $WW^\top=1$, expressed in one where the coordinates are B."
         if self.inverse is not None:
             return self.inverse @ B
         U, _, V = np.linalg.svd(self.B.mT @ B, full_matrices=False)
