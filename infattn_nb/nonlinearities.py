@@ -164,7 +164,7 @@ class Nonlinearity:
         return resolved(K, E, self)
 
     def _error_of_closed_form(self, a, b):
-        "The relative error of φ's dual, times the root of both second moments."
+        "`closed_error`, times the root of the product of both second moments."
         closed = self.closed_form
         if not self.closed_error or closed is None:
             return 0.
@@ -173,7 +173,7 @@ class Nonlinearity:
 
 # %% ../nbs/nonlinearities.ipynb #53c31bab
 def resolved(K, error, phi):
-    "Second moments K (..., s, s), unless an error exceeds a tenth of √(K_ii K_jj)."
+    "Return K (..., s, s); raise an error if an error exceeds a tenth of √(K_ii K_jj)."
     root = np.sqrt(np.diagonal(K, axis1=-2, axis2=-1))
     size = root[..., :, None]*root[..., None, :]
     if (error > .1*size).any():
@@ -582,7 +582,7 @@ NAMED = ACTIVATIONS | dict(erf=erf, softplus=softplus, sin=sin, cos=cos, step=st
 def named(given, # a name, a function, a Nonlinearity
           what="activation", # its name in the message
          ): # Nonlinearity, or `given` if it is not a name
-    "A ready-made function, from its name or torch's function; others unchanged."
+    "A ready-made function, from its name or torch's; other arguments unchanged."
     if isinstance(given, Nonlinearity):
         return given
     name = _name_in_torch(given)

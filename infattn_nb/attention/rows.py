@@ -99,7 +99,7 @@ class Joint:
     mass: float = 1. # of the density before it was normalised
 
     def at(self, x):
-        "Log density."
+        "The log density at x."
         return self.log_p(self.scale(np.clip(x, self.x[0], self.x[-1])))
 
     def rule(self, x, m):
@@ -173,7 +173,7 @@ def parts(x, # log-sum-exp of all
     return x1, x2
 
 def _coordinate(block, step):
-    "The coordinate of a block in the rule of a join: steps grow sooner."
+    "The coordinate of a block in the rule of a join, where steps grow sooner."
     c, σ, _ = block.scale.centres[0]
     return Scale(((c, σ, 4.),), LONGEST_STEP/step)
 
@@ -227,7 +227,7 @@ def _sizes(m):
     return sorted({-(-m*k//16) for k in (1, 3, 5, 8, 12, 16)})
 
 def _enough(block, δ):
-    "The number of nodes that are enough for a block whose share is exp(−δ)."
+    "A sufficient number of nodes for a block whose share is exp(−δ)."
     sizes = np.array(_sizes(max(block.rules)))
     return sizes[np.searchsorted(sizes, sizes[-1]*np.clip(1 - δ/14, 0, 1))]
 
@@ -373,7 +373,7 @@ def _power_above(n):
 
 def joins(row, # Row
          ): # number of joins that it takes
-    "The number of different parts of at least two tokens, with the row itself."
+    "The number of different parts of at least two tokens, including the row itself."
     seen = set()
     todo = [row]
     while todo:
@@ -535,7 +535,7 @@ def row_law(K, # covariance of the values of the row's unmasked tokens, (s, s)
             scale=1., # factor of all variances
             **options, # of `mixture_of_heads`
            ): # ScaleMixture or None
-    "`row_mixture`, if scores are independent up to a shift and joins are few."
+    "`row_mixture` if scores are independent up to a shift and joins few, else None."
     found = independent(K)
     if found is None:
         return None

@@ -247,7 +247,7 @@ class Tokens(TokenLaw):
         return float(min(1., n*np.exp(log_p).sum()))
 
     def _log_tails(self, C, n): # (s,)
-        "Logarithms of bounds on the probability that a coordinate exceeds C."
+        "Logarithms of bounds on the probability that a coordinate is clipped at C."
         return -C**2/2/np.maximum(np.diag(self.hidden_cov), 1e-300)
 
     def sampled(self, n: float, exact: bool = False) -> tuple[TokenLaw, float]:
@@ -298,9 +298,9 @@ class CommonTokens(Tokens):
     r"""The paper's tokens $x^i=\phi(W^ih^0)$ of one common vector $h^0$ (appendix A.1).
 
     All tokens of a draw share the length of h⁰, divided by √n. This length is random at
-    finite width and 1 in the limit. There the kernel is the one of independent tokens.
-    Unless φ is the identity, a draw at finite width takes time linear in n, as for
-    `Tokens`.
+    finite width and 1 in the limit. There the kernel is the one of independent
+    tokens. Unless φ is the identity, a draw at finite width takes time linear in n, as
+    for `Tokens`.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ def _small(step):
 def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
     r"""Fluctuations of Gram matrices, $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ (Lemma 16).
 
-    The result is exact for the identity, and otherwise right to about three digits.
+    The result is exact for the identity, and otherwise accurate to about three digits.
 
     Parameters
     ----------

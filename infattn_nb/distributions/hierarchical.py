@@ -447,7 +447,7 @@ class ConstantGaussian(HierarchicalGaussian):
         return self.S.copy(), 0*self.S
 
     def _log_density(self, y, draws, rng, islands):
-        "One draw of S suffices."
+        "Log densities and errors; one draw of S suffices."
         return self._undisturbed_log_density(y, 1, rng, islands)
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -503,7 +503,7 @@ def _error_of_mean(x):
         return np.nan_to_num(np.std(x, axis=0, ddof=1)/np.sqrt(len(x)), posinf=np.inf)
 
 def _largest_change(others, value):
-    "The largest distance from a value; equal infinities have distance 0."
+    "The largest distance of others from a value; equal infinities have distance 0."
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(np.abs(others - value), posinf=np.inf).max(0)
 

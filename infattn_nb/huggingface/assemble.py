@@ -42,7 +42,7 @@ class Source:
     family: Any # Family
     sizes: dict # standard deviations of the embeddings, by role
     measured: bool = False # were its variances measured on one draw?
-    promised: tuple | None = None # intended blocks, if variances were measured
+    promised: tuple | None = None # intended blocks; None = blocks as read
     wanted: dict | None = None # intended standard deviations of the embeddings
     roles: dict | None = None # names of the tensors of a custom module
     alone: tuple | None = None # blocks without passed masks; None = blocks as read
@@ -71,7 +71,7 @@ class Source:
 
     @property
     def base(self):
-        "Blocks with the intended variances, by default those of the family."
+        "Blocks with the intended variances, by default the blocks as they were read."
         return self.own.blocks if self.promised is None else self.promised
 
     def folded(self, net):

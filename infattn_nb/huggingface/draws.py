@@ -45,9 +45,10 @@ def beyond_chance(X, # independent rows of independent entries? (N, n)
                  ): # a sentence, or None
     """A sentence on common structure of N rows, beyond chance, or None.
 
-    The squared length of a sum of N independent rows is N times the squared length of
-    a row, with χ² of n degrees of freedom. Squares of inner products are compared with
-    those of random directions. Entries need not be normal."""
+    For N independent rows, the squared length of their sum is distributed as N times
+    the squared length of a row, a multiple of χ² with n degrees of freedom. Squares of
+    inner products are compared with those of random directions. Entries need not be
+    normal."""
     X = X[X.any(1)]
     square = np.mean(X*X) if len(X) > 1 else 0.
     return _sums_beyond_chance(X, square, X.sum(0)) if square else None
@@ -251,7 +252,7 @@ _PAIRS = (("q", "k", False), ("q", "v", False), ("k", "v", False), ("v", "o", Tr
           ("q", "o", True), ("1", "2", True), ("1", "3", False), ("3", "2", True))
 
 def correlation(A, B): # arrays of one shape -> correlation of entries, and chance
-    "Correlation of the entries of two arrays, from some rows; largest value by chance."
+    "Correlation of entries of two arrays, from some rows, and the largest by chance."
     if A.ndim > 1:
         A, B = (x[::max(1, len(x)//_MOST_ROWS)] for x in (A, B))
     size = np.sqrt(_inner(A, A)*_inner(B, B))

@@ -85,7 +85,7 @@ class RateTransfer:
 
     @property
     def best(self) -> np.ndarray:
-        "The rate with the smallest mean loss at each width; NaN if all diverged."
+        "The rate with the smallest mean loss at each width; NaN if no mean is finite."
         found = np.full(len(self.widths), np.nan)
         for i, row in enumerate(self.mean):
             if np.isfinite(row).any():
@@ -115,7 +115,7 @@ class RateTransfer:
         return pd.DataFrame(self.mean, pd.Index(self.widths, name="width"), rates)
 
     def numbers(self) -> dict:
-        "The result as numbers and lists, for JSON; None where a network diverged."
+        "The result as numbers and lists, for JSON; None for ∞ and NaN."
         def known(x):
             return [known(y) for y in x] if np.ndim(x) else (
                 float(x) if np.isfinite(x) else None)

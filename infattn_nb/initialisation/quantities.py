@@ -107,11 +107,11 @@ class Quantity:
 
     @property
     def default(self) -> float:
-        "Its default threshold."
+        "The default threshold."
         return getattr(Thresholds, self.threshold)
 
     def value(self, d) -> float: # a Diagnosis
-        "The worst of the parts; NaN if there are none."
+        "The worst of the parts, or their sum if `added`; NaN if there are none."
         found = np.ravel(self.parts(d)).astype(float)
         if np.isnan(found).all():
             return np.nan
@@ -135,7 +135,7 @@ class Quantity:
         return _powers(x, limit) if self.most else _powers(limit, x)
 
     def is_beyond_known(self, x) -> bool:
-        "Whether it is beyond all known models by over a fifth of a power of ten."
+        "Whether a number is beyond all known models by over a fifth of a power of ten."
         return self.power(x, max((self.peers or {}).values())) > .2
 
     def limit_said(self, limit) -> str:
@@ -193,7 +193,7 @@ PEERS = { # models at their own initialisation and width, 16 tokens
 def standing(value, # number of this network
              known, # name of a model -> number of this model
             ) -> str:
-    "Rank of a number among known models at their own initialisation."
+    "A sentence that ranks a number among known models at their own initialisation."
     ranked = sorted([*known.items(), ("here", value)], key=itemgetter(1))
     shown = " < ".join(f"{name} {x:.3g}" for name, x in ranked)
     return ("compared with known models (16 tokens, each initialised as in its "
@@ -400,7 +400,7 @@ def judge(d, # a Diagnosis; for WIDTH, a record of two
     return found
 
 def score_of(findings): # (powers of ten, name)
-    "The worst Finding, or −∞ without a name if nothing is judged."
+    'Power and name of the worst Finding; (−∞, "") if nothing is judged.'
     asked = [x for x in findings if not np.isnan(x.power)]
     worst = max(asked, key=lambda x: x.power, default=None)
     return (-np.inf, "") if worst is None else (worst.power, worst.quantity.name)

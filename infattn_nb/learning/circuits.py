@@ -60,7 +60,7 @@ class Depth(NamedTuple):
 
     @property
     def heads(self):
-        "H, in every layer."
+        "H, the same in every layer."
         return self.spec.heads
 
     @property
@@ -126,7 +126,7 @@ class ReadRows:
     weights: np.ndarray | None # weights of these rows (P, R); None: each row separately
 
     def take(self, k):
-        "Some of the sequences."
+        "The same for some of the sequences."
         weights = None if self.weights is None else self.weights[k]
         return ReadRows(self.tokens[k], self.see[k], self.rows[k], weights)
 
@@ -165,7 +165,7 @@ def normed_paths(V, norm): # U, its divisor
     return V/size, size
 
 def needed(depth, rows, l, x): # (…, P, s, ·) → (…, P, R, ·) in the last layer
-    "In the last layer, only the rows that are read out."
+    "The rows of x for which layer l is computed: in the last layer, those read out."
     return at_rows(x, rows.rows) if l == depth.layers - 1 else x
 
 def written(depth, rows, l, V, heads): # (N, P, R, k')
@@ -177,13 +177,13 @@ def written(depth, rows, l, V, heads): # (N, P, R, k')
     return np.concatenate(parts, axis=-1)
 
 def circuit_scores(depth, rows, circuits, l, U): # (N, H, P, R, s)
-    "Scores of layer l, from all circuits that end in them at once."
+    "Scores of layer l, from all its circuits at once, and the query rows."
     asking = needed(depth, rows, l, U)
     asked = asking[:, None] @ circuits[l][:, :, None]
     return depth.scale*asked @ U[:, None].mT, asking
 
 def forward(depth, rows, circuits): # Answer
-    "From tokens to values."
+    "The forward pass, from tokens to values."
     V = rows.tokens[None]
     trace = []
     for l in range(depth.layers):
@@ -335,7 +335,7 @@ class Circuits(Networks):
         return copy
 
 def random_circuits(depth, D, seeds, K): # Circuits
-    "Independent normals."
+    "Circuits of independent standard normals, with velocities of zero."
     n = [len(depth.lengths(l)) for l in range(depth.layers + 1)]
     shapes = [*((depth.heads, k, k) for k in n[:-1]), (n[-1], D)]
     def draw(rng):
@@ -346,7 +346,7 @@ def random_circuits(depth, D, seeds, K): # Circuits
 
 # %% ../../nbs/learning/circuits.ipynb #cinames
 def named(depth, scores, values):
-    'By paths: {"score": {(l, h, a, b): (N, d, d)}, "value": {a: (N, d, D)}}.'
+    'Circuits by path: {"score": {(l, h, a, b): (N, d, d)}, "value": {a: (N, d, D)}}.'
     d = depth.size
     found = {}
     for l, x in enumerate(scores):

@@ -294,7 +294,7 @@ def afford(model, numbers):
         print(f"{model.n_networks:,} networks of {numbers:,} numbers")
 
 def kinds(model):
-    "K, the number of kinds: weights, and with momentum their velocities."
+    "K, the number of kinds of arrays: weights and, with momentum, their velocities."
     return 2 if model.momentum else 1
 
 def start_of(model, d, D, seed): # Merged or Factored, in the tokens' coordinates
@@ -494,7 +494,7 @@ def one_layer(model, X, Y, seed, more): # Start
                  model.temperature)
 
 def infinitely_many_heads(model, X, Y, seed, more): # Start
-    "Kernel regression, where networks are represented by their values."
+    "The start of kernel regression, where networks are represented by their values."
     afford(model, 2*Y.size) # a path and its velocity
     layer = training_layer(X, spec_of(model, 1), readout=model.readout)
     view = layer.view(X)
@@ -515,7 +515,7 @@ class DescentState(NamedTuple):
     interrupted_: bool
 
 def run_descent(model, X, Y, begin): # DescentState
-    "A start (`begin` is one_layer, …), a rate, and a run."
+    "Make a start (by `begin`, e.g. one_layer), find a rate, and run."
     networks, batches, noise, more = root_seed(model.random_state).spawn(4)
     start = begin(model, X, Y, networks, more)
     loss = loss_of(model.loss)
@@ -557,7 +557,7 @@ def _remedy(given):
     return f"pass a smaller rate, or {other}"
 
 def _stable(model, start, loss, blocks, P):
-    "Half the stability limit at the start; with noise a tenth, to keep the bias small."
+    "Half the stability limit at the start, times .1 with noise, for a small bias."
     each = methodcaller("steepness", start.layer, start.view)
     found = in_order(each, [(b,) for b in blocks])
     λ = np.median(np.concatenate(list(found)))

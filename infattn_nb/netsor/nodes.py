@@ -52,7 +52,7 @@ _SIGNS = dict(add="+", sub="-", mul="*", truediv="/", pow="**", neg="-", matmul=
               abs="abs", gt=">", lt="<", ge="≥", le="≤")
 
 def _without(kind, names, remedy):
-    "Operators, given by their names, that nodes of a kind do not have."
+    "Reject operators, given by their names, that nodes of a kind do not have."
     def rejected(sign):
         def operator(self, *_):
             _not_an_array(self, sign, remedy)
@@ -408,7 +408,7 @@ _without(Score, "add radd sub rsub mul rmul truediv rtruediv neg pow",
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix:
-    r"Independent entries $N(0, \sigma^2/\text{input length})$ (2.1 (i)); `W @ h`."
+    r"A matrix of independent $N(0, \sigma^2/\text{input length})$ (2.1 (i))."
     program: Any # the Program it belongs to
     name: str
     var: float # σ²
@@ -510,7 +510,7 @@ def check_nonlinearity(fn, # function that acts on each coordinate
         try_function(fn, len(args), len(scores))
 
 def try_function(fn, vectors, scores):
-    "Reject a function that mixes coordinates; with numbers of arguments."
+    "Reject a function that mixes coordinates, given its numbers of arguments."
     rng = np.random.default_rng(0)
     some = rng.standard_normal((vectors, 2, 5))
     numbers = rng.standard_normal((scores, 2, 1))
@@ -616,7 +616,7 @@ def _sum_of_multiples(node, name):
     return " + ".join(terms).replace("+ -", "- ")
 
 def _divisor(score):
-    "The printed divisor: √n, n, or a fraction."
+    "The printed divisor: √n, n, such a term with a fraction of n, or 1."
     if score.scaling == "plain":
         return "1"
     length = score.args[0].length
@@ -745,8 +745,8 @@ def logit_value(node, # Logits
 
 def logit_slope(node, # Logits
                 y, # value of the node
-               ): # derivative in the scores
-    "The factor of a cotangent."
+               ): # derivative with respect to the scores
+    "The factor by which a cotangent is multiplied."
     if node.cap is None:
         return node.scale
     t = y/node.cap
@@ -826,7 +826,7 @@ def _bound(h, known):
 
 # %% ../../nbs/netsor/nodes.ipynb #asm00008
 class AssumptionError(ValueError):
-    "A program violates Assumption 1, at `score`, `matrix` and `clause`."
+    "Raised if a program violates `clause` of Assumption 1, at `score` and `matrix`."
     def __init__(self, message: str, score: Score | None = None,
                  matrix: Matrix | None = None, *, clause: str | None = None) -> None:
         super().__init__(message)

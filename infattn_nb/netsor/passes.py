@@ -41,7 +41,7 @@ def length_at(h, # vector
 def value_of(value, # {stack: (b, k, m), block of scores: (b, a, c)}
              h, # stack, block, or a view
             ): # array
-    "The value of a stack or of a view of stacks."
+    "The value of a stack, of a block of scores, or of a view."
     if isinstance(h, Rows):
         return value_of(value, h.args[0])[:, h.index]
     if isinstance(h, Concat):
@@ -290,7 +290,7 @@ class Reach:
         self.scores.setdefault(P.args[0], []).append((h, None, part))
 
     def _lead_numbers(self, h, n, P, p):
-        "One score for each row of a function."
+        "One score for each row of a Nonlin or of Logits."
         if not self._needs(P):
             return
         for j in range(P.shape[1]):
@@ -490,7 +490,7 @@ class PassPlan:
         self.training(every if matrices is None else matrices)
 
     def var(self, W):
-        "n times the variance of an entry of a matrix at the start."
+        "The variance of a matrix entry at the start, times the input length."
         return W.var/self.widening if isinstance(W, Readout) else W.var
 
     def gain(self, W):
@@ -502,7 +502,7 @@ class PassPlan:
         return sum(g.k for g in self.stacks.uses.get(W, ()))
 
     def training(self, matrices):
-        "The same plan, with only some matrices and parameters trained."
+        "Train only these matrices and parameters; return the plan itself."
         some = set(matrices) # sorted, as their order differs between runs
         self.trained = [W for W in (*self.shapes, *self.parameters) if W in some]
         self.moving = self.above()
@@ -573,7 +573,7 @@ class PassPlan:
         return [p for p in self.program.nodes if p in whole]
 
     def end_of(self, h): # stack, row
-        "The place of a vector."
+        "The stack that contains a vector, and its row."
         return self.stacks.end_of(h)
 
     def reach(self, apart, asked=()):
@@ -702,7 +702,7 @@ def _put_rows(inputs, h, x): # x: (b, m) or (b, k, m)
         inputs[base] = x
 
 def draw_inputs(inputs, n, b, rng): # {initial stack: (b, k, m)}
-    "Initial vectors, stack by stack."
+    "Draws of the initial vectors, stack by stack."
     found: dict[Initial, np.ndarray] = {}
     for h in inputs:
         found[h] = h.drawn(rng.standard_normal((b, h.k, length_at(h, n))))

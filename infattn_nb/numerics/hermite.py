@@ -174,7 +174,7 @@ def mehler(P, Q, ρ):
     return total*ρ**above if above else total
 
 def _largest(P):
-    "Largest coefficient of each degree."
+    "The largest absolute coefficient of each degree."
     flat = P.reshape(len(P), -1)
     return np.maximum(flat.max(1, initial=0.), -flat.min(1, initial=0.))
 

@@ -105,7 +105,7 @@ def wishart_triangle(q, df, rng, shape):
     return T
 
 def _columns(q, m):
-    "Number of columns of T: q if the last χ² has m − q + 1 > 0 degrees of freedom."
+    "Number of columns of T: q if the last χ² has m − q + 1 > 0 d.o.f., otherwise m."
     return int(q if m > q - 1 else m)
 
 def _bartlett_columns(q, m, rng, shape):

@@ -127,7 +127,7 @@ def _lowest(u, r, R=8.):
     return g if g @ g < R*R else 0*g
 
 def _sobol(r, seed):
-    "Points of N(0, I_r), each of weight one, with 2^19 numbers in total."
+    "Points of N(0, I_r), each of weight one, with about 2^19 numbers in total."
     n = 2**max(int(np.log2(2**19/r)), 4)
     return sobol_normals(r, n, seed), np.ones(n)
 

@@ -33,7 +33,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
 _OF_A_PROGRAM = "pass an array; weights of a program are program.attend(scores, values)"
 
 def shares(scores, axis=-1):
-    "Softmax without checks, with NaN if a score is infinite, so that training stops."
+    "Softmax without checks, with NaN if a score is +∞, so that training stops."
     return _of_differences(scores - scores.max(axis, keepdims=True), axis)
 
 def _of_differences(y, axis): # in place
@@ -52,10 +52,10 @@ def below_top(x, axis):
 
 # %% ../../nbs/numerics/softmax.ipynb #sm-through
 def through_softmax(A, # weights
-                    d, # a change of the scores, or the gradient in the weights
+                    d, # a change of the scores, or the gradient of the weights
                     axis=-1, # the axis that sums to one
-                   ): # the change of the weights, or the gradient in the scores
-    r"$A\circ(d-\sum A\circ d)$: forward and backward are one symmetric matrix."
+                   ): # the change of the weights, or the gradient of the scores
+    r"$A\circ(d-\sum A\circ d)$, the product of d with a symmetric matrix."
     if axis == -1: # short rows take longer to sum
         change = d - np.einsum("...s,...s->...", A, d)[..., None]
     elif axis == 2 and A.ndim == 4:

@@ -53,7 +53,7 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
            reach=(1e-6, 1e3), # smallest and largest |coordinate|
            rounds=20, # generations of the search
           ): # largest ratio found, and where, (dim,)
-    "Search for the largest `ratio`: points of all magnitudes; the best are varied."
+    "Search for the largest `ratio` among points of all magnitudes; vary the best."
     checks.function(ratio, "ratio", "let it map points (dim, m) to m numbers")
     dim = checks.count(dim, "dim")
     rounds = checks.count(rounds, "rounds")
@@ -84,7 +84,7 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
     return top[-1], best[:, -1]
 
 def _offspring(best, fresh, g):
-    "The same number of points, varied; a tenth of the coordinates are drawn anew."
+    "Variations of the best points; a tenth of the coordinates are drawn anew."
     dim, m = fresh.shape
     parents = best[:, g.integers(best.shape[1], size=m)]
     steps = 10**g.uniform(-6, 0, m)*g.standard_normal((dim, m))

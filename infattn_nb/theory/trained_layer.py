@@ -85,7 +85,7 @@ def attention_mlp(cov: ArrayLike, *, texts: Sequence[Sequence[int]] | None = Non
     return AttentionMLP(program, outputs, scores)
 
 def _texts(texts, N):
-    "Numbers of tokens (P, s)."
+    "Indices of the tokens of each text, (P, s)."
     if texts is None:
         return np.arange(N)[None]
     remedy = f"pass lists of numbers 0…{N - 1}, all of equal length"
@@ -105,7 +105,7 @@ def _texts(texts, N):
 class Family(NamedTuple):
     "The common data of the networks: tokens, texts, loss, options."
     K: np.ndarray # covariance of the N tokens, (N, N)
-    texts: np.ndarray # numbers of tokens, (P, s); the first one attends
+    texts: np.ndarray # indices of tokens, (P, s); the first of each text attends
     heads: int
     functions: tuple # φ, φ′, φ″
     var: float # of the scores of unit tokens, σ_Q²σ_K²
@@ -130,7 +130,7 @@ class Family(NamedTuple):
         return [Unit(text, mix[:, p]) for p, text in enumerate(self.texts)]
 
     def covariance(self, a, b, values=1):
-        "E ab of two units; the part of the values is multiplied by `values`."
+        "E ab of two units; the contribution of the values is multiplied by `values`."
         mixed = np.einsum("dhi,ij,dhj->d", a.mix, self.K, b.mix)
         return self.K[a.text[0], b.text[0]] + values*mixed
 
@@ -192,7 +192,7 @@ CUT = 7.5 # standard deviations; the probability beyond is 6e-14
 PIECE = 128 # draws at a time, for the cache
 
 def integrals(functions, σ, c, d, nodes): # (2, 3, draws, 3, 3)
-    "E f(σz) zᵏ g(cz + dz′) z′ˡ for f in φ, φ′, for g in φ, φ′, φ″ and k, l ≤ 2."
+    "E f(σz) zᵏ g(cz + dz′) z′ˡ for f in φ, φ′; g in φ, φ′, φ″; and k, l ≤ 2."
     z, weight, _ = hermite(nodes, 1, cut=CUT)
     powers = weight**2*z**np.arange(3)[:, None] # (k, nodes)
     E = np.empty((2, 3, len(σ), 3, 3))

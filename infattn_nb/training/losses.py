@@ -16,7 +16,7 @@ from ..numerics import checks
 # %% ../../nbs/training/losses.ipynb #losscode
 class Loss:
     "A loss with values (N,) and gradients (N, P, D) of predictions f (N, P, D)."
-    curvature = 1. # upper bound of the curvature
+    curvature = 1. # upper bound on the curvature
 
     def targets(self, y, P, D): # (P, D)
         "The user's `y`, checked and converted to numbers."

@@ -113,7 +113,7 @@ class NetworkBlock(NamedTuple):
     numbers: np.ndarray # numbers of the networks in the run, (N,)
     diverged: np.ndarray # boolean (N,)
     rng: Generator | None = None # for noise in the steps
-    bound: np.ndarray | None = None # bounds of the losses, (N,); None: not known yet
+    bound: np.ndarray | None = None # bounds on the losses, (N,); None: not known yet
 
     @classmethod
     def of(cls, networks, first, N, rng=None): # NetworkBlock
@@ -143,7 +143,7 @@ class NetworkBlock(NamedTuple):
         return np.where(self.diverged.reshape(-1, *(1,)*(x.ndim - 1)), 0., x)
 
 def lost(blocks): # boolean (networks,)
-    "Marks of the networks that have diverged."
+    "Which networks have diverged."
     return np.concatenate([b.diverged for b in blocks])
 
 def without_infinities(slopes): # boolean (N,)
@@ -243,7 +243,7 @@ class Record:
             self.join(each)
 
 class Diverged(ValueError):
-    "The learning rate is too large for most networks."
+    "Raised if the learning rate is too large for most networks."
 
 class Run(NamedTuple):
     "The result of a run."

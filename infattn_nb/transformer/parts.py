@@ -29,7 +29,7 @@ class Branch(Part):
         Parameters
         ----------
         name
-            name of a matrix, one of `matrices`
+            name of a matrix or of a bias, one of `matrices`
         """
         return getattr(self, f"var_{name}")
 

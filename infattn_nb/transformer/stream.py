@@ -76,7 +76,7 @@ class Stream:
         return np.concatenate([self.mean[..., None], self.B], axis=-1)
 
     def turn(self, B):
-        r"This basis, W with $WW^\top=1$, in one where the vectors have coordinates B."
+        r"This basis W, $WW^\top=1$, expressed in one where the coordinates are B."
         if self.inverse is not None:
             return self.inverse @ B
         U, _, V = np.linalg.svd(self.B.mT @ B, full_matrices=False)
@@ -121,7 +121,7 @@ def _independent(x, F, rng):
     return Stream(x.n, along_mean[..., 0], B, units)
 
 def _add_in_the_limit(x, F, rng, skip, branch, norm):
-    "At infinite width X and Y are orthogonal, and Y has mean zero."
+    "The sum at infinite width, where X and Y are orthogonal and Y has mean zero."
     D = None
     added = F
     if norm:
@@ -157,7 +157,7 @@ def given_embeddings(X, # one row per token, (s, n')
                      c, # number of explicit coordinates, the first ones; at least one
                      b, # samples, all equal
                     ): # Stream
-    "Known embeddings."
+    "The stream of known embeddings."
     rest = X[:, c if n < np.inf else 0:]
     count = max(rest.shape[1], 1)
     μ = rest.sum(1)/count
@@ -208,8 +208,8 @@ def _standardised(r, n, c, b, rng):
 class Gradient(NamedTuple):
     r"""Gradient dX of b networks, represented by its coordinates in the basis of X.
 
-    `along` (times √n) is O(1) at every width. The part orthogonal to 1 and X lies in
-    a uniformly random direction, independent of all earlier blocks."""
+    `along` contains a factor √n, so it is O(1) at every width. The part orthogonal to
+    1 and X lies in a uniformly random direction, independent of all earlier blocks."""
     n: float # width
     along: np.ndarray # √n dX·(1/√n, e), (b, s, 1 + q)
     beyond: np.ndarray # a factor of the rest of dX dXᵀ, (b, s, r)
