@@ -258,7 +258,7 @@ class SelfAttention(Branch, AttentionSpec):
         Parameters
         ----------
         name
-            name of a matrix, one of `matrices`
+            name of a matrix or of a bias, one of `matrices`
         """
         if name == "o" and not self.equal_heads:
             checks.reject("var_o", "be one number here", f"{self.heads} numbers",
@@ -710,7 +710,7 @@ class SelfAttention(Branch, AttentionSpec):
         Parameters
         ----------
         name
-            name of a matrix, one of `matrices`
+            name of a matrix or of a bias, one of `matrices`
         n
             width, in [1, ∞]
         """

@@ -115,7 +115,7 @@ class Block(Part):
         Parameters
         ----------
         name
-            name of a matrix, one of `matrices`
+            name of a matrix or of a bias, one of `matrices`
         """
         is_attention = name.removeprefix("b") in ATTENTION_MATRICES
         return self.attention if is_attention else self.feedforward

@@ -303,7 +303,7 @@ class FeedForward(Branch):
         Parameters
         ----------
         name
-            name of a matrix, one of `matrices`
+            name of a matrix or of a bias, one of `matrices`
         n
             width, in [1, ∞]
         """
