@@ -23,7 +23,7 @@ def by_key(X):
     return X.transpose(0, 3, 1, 2).reshape(b, k, h*s)
 
 def head_times(X, V):
-    "X_h V_h of arrays (b, head, ·, ·); one V for all heads makes a single product."
+    "X_h V_h of arrays (b, head, ·, ·), as a single product if all heads share V."
     if V.shape[1] > 1:
         return X @ V
     b, h, s, k = X.shape

@@ -86,7 +86,7 @@ def _limit_marginal(layer, i, doubling):
     return law
 
 def _with_beyond(law, rules, heads, beyond):
-    "The law with the part beyond one head's nodes, which limits the range of the law."
+    "The law including u beyond the grids, to tell how far out `law` is accurate."
     U, w = beyond
     if not w.any():
         return []

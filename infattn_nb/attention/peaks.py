@@ -69,7 +69,7 @@ NEARLY_EQUAL = 1e-2 # standard deviations between outputs
 FARTHEST_TILT = 20. # shift of a score; beyond it, sums over heads lose small weights
 
 def order_of(see): # mask (s, s)
-    "Tokens, each after all others that it attends to; tokens on a cycle are left out."
+    "Tokens, each after all others that it attends to, as far as cycles permit."
     see = np.asarray(see, dtype=bool)
     left = see & ~np.eye(len(see), dtype=bool)
     order: list[int] = []
@@ -151,7 +151,7 @@ class Tilted:
         return density(y, log_A) + draws[:, -1]
 
     def _one_head(self, y, log_A):
-        "N(A⁻¹y; 0, σ²K)/det A; equal parts of y need not be divided."
+        "N(A⁻¹y; 0, σ²K)/det A; A⁻¹ keeps the part of y that all tokens share."
         A = np.exp(log_A[:, 0])
         log_own = np.diagonal(log_A[:, 0], axis1=1, axis2=2)
         first = y[:, self.order[0], None]

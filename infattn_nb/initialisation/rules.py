@@ -25,7 +25,7 @@ def _embedded(t, square):
 
 # %% ../../nbs/initialisation/rules.ipynb #ru-gpt2
 def _gpt2(t, width):
-    "Divide the matrices before a sum by the root of the number of branches."
+    "Divide the last matrix of each branch by the root of the number of branches."
     branches = sum(len(sum_) for block in t.blocks for sum_ in block.sums)
     return t.altered(lambda a: dict(var_o=a.var_o/branches),
                      lambda f: dict(var_2=f.var_2/branches))

@@ -16,7 +16,7 @@ SAME = 1e-10 # relative size below which an orthogonal component counts as zero
 CLEAR = 1e-3 # directions with smaller eigenvalues are left to the next round
 
 class Known:
-    "Growing orthonormal vectors and of their products, for b networks."
+    "Growing lists of orthonormal vectors and of their products, for b networks."
     def __init__(self, b, length, image_length):
         self.count = 0
         self._rows = np.empty((b, 0, length))

@@ -157,7 +157,7 @@ def normal_nodes(u, # function of g (r, N)
 
 # %% ../../nbs/numerics/quadrature.ipynb #6a668b3a
 def line(σ, # scale
-         a=1e-4, # relative size of the smallest node
+         a=1e-4, # nodes below σa are almost equally spaced
          step=.2, # step in t
          top=36, # largest node, in units of σ
         ): # nodes y > 0, weights

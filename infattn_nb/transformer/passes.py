@@ -309,7 +309,9 @@ class Network(Part):
         return n < 2*s + 1 or s >= LONG and n <= 4*s
 
     def tangent(self, by_block, plan, last): # last: Gram matrices, (b, s, s)
-        "Sum of all θ over the tokens of each pair of texts; the readout adds G ∘ K."
+        """Sum of all θ over the tokens of each pair of texts.
+
+        The readout adds its covariance times the last Gram matrix, entry by entry."""
         Θ = plan.cov*last if plan.count_readout else 0.*last
         for block, sizes in zip(self.blocks, by_block):
             for name, x in sizes.items():
@@ -434,7 +436,8 @@ class Chain(ByBlock):
     Parameters
     ----------
     gram
-        XXᵀ/n after l blocks; l = 0: before the first block, (..., L + 1, s, s)
+        XXᵀ/n after l blocks, (..., L + 1, s, s); l = 0: before the first block; l = L:
+        after a final norm, if there is one
     mean
         mean μ over the coordinates, (..., L + 1, s)
     entropy
@@ -641,11 +644,12 @@ class Gradients(ByBlock):
         dX_l X_lᵀ, (..., L + 1, s, s)
     squared_norms
         "q", "k", "v", "o", "1", "2", "3", and biases "b1", "bq", … -> (..., L):
-        θ = ‖∂loss/∂w‖² of the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
-        block has none
+        θ = ‖∂loss/∂w‖² of the matrices (and biases) W = σw/√fan-in with w standard
+        normal; NaN where a block has none
     squared_weight_norms
-        ‖∂loss/∂W‖², arrays as in `squared_norms`; in a network that was read, W
-        includes all factors, as in `.grad`; infinite if the fan-in is infinite
+        ‖∂loss/∂W‖², arrays as in `squared_norms`; if the network was read from
+        a model, W includes all factors, as in `.grad`; infinite if the fan-in is
+        infinite
     tangent
         (...), sum of all θ, including the readout unless it is left out; for k
         texts, the matrix (..., k, k) of inner products of their gradients
