@@ -182,7 +182,7 @@ def bias_unlike_a_draw(b): # entries of one bias
 def given_biases(read, # the Parts of each block
                  names, # of the tensors, by the role of a bias
                 ): # set of roles, "b1" … "bo"
-    """Biases that are not draws and are kept, because only measured quantities matter.
+    """Roles of biases that are not draws but may be kept with their given values.
 
     The neighbouring matrices rotate a bias uniformly. The bias of the values therefore
     matters only through its length. So do the biases of queries and keys if only their
@@ -252,7 +252,7 @@ _PAIRS = (("q", "k", False), ("q", "v", False), ("k", "v", False), ("v", "o", Tr
           ("q", "o", True), ("1", "2", True), ("1", "3", False), ("3", "2", True))
 
 def correlation(A, B): # arrays of one shape -> correlation of entries, and chance
-    "Correlation of entries of two arrays, from some rows, and the largest by chance."
+    "Correlation of entries of two arrays, from some rows, and a bound for chance."
     if A.ndim > 1:
         A, B = (x[::max(1, len(x)//_MOST_ROWS)] for x in (A, B))
     size = np.sqrt(_inner(A, A)*_inner(B, B))

@@ -244,7 +244,7 @@ def advice_of(findings, d, # findings on a network, and its Diagnosis
               t, wide, # the network, and the network for infinite width
               readout, seed, progress=False, # options of a report
              ) -> dict: # name of a quantity -> a sentence
-    "For each crossed threshold, the factor closest to one that is within it."
+    "For each crossed threshold, the factor closest to one that suffices, in words."
     crossed = [x for x in findings if x.is_crossed and _can_be_mended(x, d)]
     backward = {x.quantity.axis for x in crossed if not x.quantity.forward}
     number = _number_tried(wide)
@@ -261,7 +261,7 @@ def advice_of(findings, d, # findings on a network, and its Diagnosis
                 for x in crossed}
 
 def _can_be_mended(x, d):
-    "Can a factor help? It cannot if embeddings are equal or gradients are missing."
+    "Can a factor help? Not if embeddings are too similar or gradients are missing."
     q = x.quantity
     alike = q.name == "cosine" and d.cosine[:, 0].mean() > x.limit
     return bool(q.axis) and not alike and np.isfinite(x.value)
@@ -654,9 +654,10 @@ def report(transformer: Transformer, width: float | None = None,
     width. There is a sentence for each quantity that a scan uses. If a threshold is
     crossed, the sentence states the factor of branches or scores closest to one that
     suffices. The report also states the loss of a language model's head before the
-    first step. If the scores of the first attention layer do not depend on positions,
-    it states the distance of this layer from its limit and from a Gaussian. If a
-    report takes longer than five seconds, there is a warning before it starts.
+    first step. If the first attention layer is a layer of the theorem (without rotary
+    positions, shared keys or soft-capping, for example), it states the distance of
+    this layer from its limit and from a Gaussian. If a report is expected to take
+    longer than five seconds, there is a warning before it starts.
 
     Parameters
     ----------

@@ -62,7 +62,8 @@ class AttentionDescent(DescentEstimator):
     temperature
         T, in [0, ∞): Langevin noise of variance 2ηT in every step
     batch_size
-        sequences in a mini-batch, whose gradient is scaled up to all; None = all
+        sequences in a mini-batch; its gradient is scaled to the sum over all sequences;
+        None = all
     batches
         "shared": all networks use the same mini-batches, so they are independent only
         given the batches; "own": each network goes through the sequences in its own

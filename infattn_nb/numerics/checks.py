@@ -253,7 +253,7 @@ def mask_word(word): # the name of a mask, or an error
 def mask(who, # "causal" or a boolean array (s, s), True = may attend to
          s, # tokens
         ): # boolean array (s, s)
-    "A mask that lets every token attend to one or more, or TypeError or ValueError."
+    "A mask in which each token attends to at least one; else TypeError or ValueError."
     if isinstance(who, str):
         return MASKS[mask_word(who)](s)
     if np.ma.is_masked(who):

@@ -66,7 +66,7 @@ class Drawn:
         return self.program.matrix(name, var, rows)
 
     def bias(self, l, role, head, var, rows=1): # vector, or None
-        "The bias added to the product with that matrix."
+        "The bias that is added to the product with the matrix of the same role."
         return self.program.inputs([[var]], rows=rows) if var else None
 
     def scaled(self, X, place, l=None, number=0, rows=1, head=None):
@@ -145,7 +145,7 @@ class OverRoot:
 
     @property
     def derivative(self):
-        "Derivatives with respect to x and to each of the numbers."
+        "Derivatives with respect to x and to each of the mean squares."
         def by_x(x, *squares):
             return self.factor(squares)
         def by_square(x, *squares):
