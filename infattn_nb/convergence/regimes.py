@@ -437,8 +437,8 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
     width
         n in [1, ∞]; for low-rank heads: heads·head_width
     i
-        output; None = the output with the largest kurtosis at this width, by 4,096
-        draws (the last output, if many are nearly equal or there are more than 700)
+        output; None = the last output whose kurtosis at this width is nearly the
+        largest, by at most 4,096 draws (the last output if there are more than 700)
     draws
         number of draws of the random matrices; the cost grows with it and with s²
     rng

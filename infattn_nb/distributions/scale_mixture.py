@@ -584,9 +584,9 @@ def _weighted(nodes):
 class Mixture:
     """A mixture of Gaussians for each of Q values (and D outputs).
 
-    It has the methods of a scipy distribution except `entropy` and `fit`. They return
-    an array (Q,) or (Q, D) of results for the single values. Gaussians of variance
-    zero are atoms. At an atom the density is infinite, and the distribution function
+    Its methods have the same meaning as those of a scipy distribution. They return an
+    array (Q,) or (Q, D) of results for the single values. Gaussians of variance zero
+    are atoms. At an atom the density is infinite, and the distribution function
     is the mean of its limits from both sides.
 
     Parameters

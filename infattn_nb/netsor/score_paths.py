@@ -1027,7 +1027,7 @@ def _common(every, partitions):
     return [every[label == n] for n in range(label.max(initial=-1) + 1)]
 
 def _restricted(traces, at):
-    "The origin of some positions, in the trace that contains all these positions."
+    "The tree of some positions, from the trace that contains all of them."
     for positions, tree in traces:
         if np.isin(at, positions).all():
             return tree.take(np.searchsorted(positions, at))

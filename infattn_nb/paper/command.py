@@ -131,7 +131,7 @@ def _dense_seconds(n, **options):
     return min(map(run, range(2)))/size
 
 def explicit_seconds(name: Any, trials: int = 10, samples: Any = None) -> Any:
-    """The time to simulate a figure's finite widths with all their matrices.
+    """The time to simulate a figure's layers of finite width with all their matrices.
 
     Parameters
     ----------

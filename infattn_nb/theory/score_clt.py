@@ -108,7 +108,7 @@ def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 # %% ../../nbs/theory/score_clt.ipynb #279916bd
 def _first_layer_scores(program, scores):
-    "Reject linear scores, violations of Assumption 1, and inputs made of scores."
+    "Reject linear scores, violations of Assumption 1 or (H), and low-rank heads."
     checks.kind(program, Program, "program", "write one with Program()")
     if scores is None:
         scores = program.random_scores
