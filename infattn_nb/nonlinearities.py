@@ -643,7 +643,7 @@ def partials(fn, # a Nonlinearity or a function of arrays
             ): # list of functions of the same arguments
     r"""The derivative $\partial_i\phi$ with respect to each argument.
 
-    If φ has no derivative, complex steps are used where they agree with a central
+    If φ stores no derivative, complex steps are used where they agree with a central
     difference to $10^{-6}$. There they are accurate up to rounding. Elsewhere (kinks,
     functions without complex values) the central difference is used, which is
     accurate to about $10^{-10}$ of the size of φ where φ is smooth."""

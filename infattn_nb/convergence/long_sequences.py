@@ -209,7 +209,7 @@ def entropy(seq_len: int, score_sd: float, mesh: Mesh = FINE_MESH
     score_sd
         τ in (0, 100]
     mesh
-        discretisation of the joins
+        grids on which blocks are merged
 
     Returns
     -------
@@ -335,7 +335,7 @@ def _heard(s, τ, far):
     return x[(s - 1)*exp(_rate_spline(τ, x[0], x[-1])(x)) < 60]
 
 def _pairs(x, τ, ρ, far):
-    "E tt'e^{−t−t'}, E e^{−t−t'} and 1 minus it, for all pairs of grid points."
+    "E tt'e^{−t−t'}, E e^{−t−t'} and 1 minus the latter, for all pairs of grid points."
     common = τ*np.sqrt(abs(ρ))
     own = τ*np.sqrt(1 - abs(ρ))
     finer = int(np.ceil(2*_STEP/common)) if common else 1
@@ -354,7 +354,7 @@ def _pairs(x, τ, ρ, far):
     return both, neither, either
 
 def _token(z, τ):
-    "E te^{−t}, E e^{−t} and 1 minus it, t = exp(z + g), at the points z."
+    "E te^{−t}, E e^{−t} and 1 minus the latter, t = exp(z + g), at the points z."
     if τ == 0:
         t = exp(np.minimum(z, 7))
         return t*exp(-t), exp(-t), -expm1(-t)

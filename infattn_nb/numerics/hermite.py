@@ -130,7 +130,7 @@ def dual_quadrature(fn, # elementwise function
     return value, error
 
 def reject_outgrowing(fn, variance, mean=0.):
-    "Reject a function of a Gaussian whose square still grows where the grids end."
+    "Reject a function whose square still outgrows the density where the grids end."
     x = np.linspace(-13, 13, 260) # without 0, as in the grids
     y = np.abs(fn(mean + np.sqrt(variance)*x))*np.exp(-x*x/4)
     ends = y[[0, -1]]

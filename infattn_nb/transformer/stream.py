@@ -76,7 +76,7 @@ class Stream:
         return np.concatenate([self.mean[..., None], self.B], axis=-1)
 
     def turn(self, B):
-        r"This basis W, $WW^\top=1$, expressed in one where the coordinates are B."
+        r"Rows W of this basis, $WW^\top=1$, in another one in which the stream is B."
         if self.inverse is not None:
             return self.inverse @ B
         U, _, V = np.linalg.svd(self.B.mT @ B, full_matrices=False)
