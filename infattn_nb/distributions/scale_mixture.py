@@ -624,7 +624,7 @@ class Mixture:
         return np.tensordot(self.weights, x, 1)
 
     def _for_values(self, x, name, within=None):
-        "A number, or one for each value."
+        "The argument as an array: a number, or one for each value."
         x = checks.real(x, name, within=within, remedy="pass real numbers")
         values = self.means.shape[1:]
         try:

@@ -96,7 +96,7 @@ class Config(Entries):
 
     @classmethod
     def read(cls, config): # a built-in name, a path, or the contents of a file
-        "The part of a config that reads text, or images."
+        "The Config of the part of a model that reads text, or images."
         if isinstance(config, str) and config in READY:
             config = READY[config]
         if isinstance(config, type):

@@ -189,7 +189,7 @@ def out_of_reach(t):
     return sorted(found, key=lambda pair: np.isnan(pair[1])) # numbers first
 
 def _unlike(blocks, others, held):
-    "Fields of blocks and branches that differ, each with the first unlike values."
+    "Fields of blocks and branches that differ, each with the first pair that differs."
     found: dict = {}
     for l, block in enumerate(blocks):
         other = others[l % len(others)]

@@ -318,7 +318,7 @@ def rows_of(X, index):
     return X.program.kept_view(X, index)
 
 def bases(h):
-    "The nodes behind a vector or score: itself, unless it is a view."
+    "The nodes behind a view; any other vector or score by itself."
     if isinstance(h, (Rows, Concat, Entries)):
         return tuple(b for x in h.args for b in bases(x))
     return (h,)
@@ -616,7 +616,7 @@ def _sum_of_multiples(node, name):
     return " + ".join(terms).replace("+ -", "- ")
 
 def _divisor(score):
-    "The printed divisor: √n, n, such a term with a fraction of n, or 1."
+    "The printed divisor: √n or n, perhaps with a fraction of n, or 1."
     if score.scaling == "plain":
         return "1"
     length = score.args[0].length

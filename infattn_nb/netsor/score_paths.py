@@ -1117,7 +1117,7 @@ class Paths:
 
     @property
     def random(self) -> bool:
-        "Is any of the scores that are followed random?"
+        "Are some of the scores that are followed random?"
         return any(isinstance(p, Score) and p.is_random for p in self.stacks.nodes)
 
     def _numbers_of_a_path(self):

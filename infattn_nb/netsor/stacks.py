@@ -421,7 +421,7 @@ class Stacks:
         self._settle([h], [on], node)
 
     def _together(self, some): # was it successful?
-        "Combine rows that read one block and one stack, with a mask."
+        "Combine rows that use one block and one stack, with a mask."
         block = self.block_of(some[0].scores[0])[0]
         value = np.full(block.shape[1], -1) # column -> row of the values
         read = []

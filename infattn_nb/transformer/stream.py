@@ -301,7 +301,7 @@ class Sum(NamedTuple):
         return C if self.D is None else self.D[..., None]*C
 
     def back_in_the_limit(self, g, overlap, rng):
-        r"""M of $dY\,W^\top=\xi+MB$, and the gradient of the skip connection.
+        r"""M of $dY\,W^\top=\xi+MB$, and the gradient through the skip connection.
 
         `overlap` is $\xi B^\top$ of all branches, drawn without conditioning."""
         A = self.skip*self.x.B
