@@ -271,8 +271,8 @@ class Training:
         loss of the watched outputs, (networks, steps + 1), or None
     diverged
         boolean (networks,): did the network's loss exceed 10⁶ times its loss at the
-        start of the run, or was a loss or gradient not finite? From that step on
-        the network is not trained, and all its results are NaN
+        start of the run (plus 0.001), or was a loss or gradient not finite? From that
+        step on the network is not trained, and all its results are NaN
     learning_rate
         the rate η that was used
     steps
@@ -608,7 +608,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         if `y` is not an array of numbers of the shape of the outputs, the object also
         needs targets(y, P, D) → (P, D)
     batch_size
-        rows in a mini-batch, whose gradient is scaled up to all rows; None = all
+        rows in a mini-batch; its gradient is scaled to the sum over all rows; None = all
     batches
         "shared": all networks of a run use the same mini-batches, so the networks are
         independent only given the batches; "own": each network goes through the rows
