@@ -376,8 +376,8 @@ class CircuitDescent(DescentEstimator):
     """An attention-only network of infinite width, trained by gradient descent.
 
     Its layers have no MLPs. By default, they have skip connections. The readout is
-    ⟨r, x⟩/√n with a random r. The circuits (O18) of many networks are trained at once, from
-    random starts. The methods are those of scikit-learn and of `AttentionDescent`.
+    ⟨r, x⟩/√n with a random r. The circuits (O18) of many networks are trained at once,
+    from random starts. The methods are those of scikit-learn and of `AttentionDescent`.
 
     Parameters
     ----------
