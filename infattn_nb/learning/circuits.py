@@ -411,8 +411,7 @@ class CircuitDescent(DescentEstimator):
     momentum
         in [0, 1), as in torch's SGD
     batch_size
-        sequences in a mini-batch; its gradient is scaled to the sum over all sequences;
-        None = all
+        sequences in a mini-batch; its gradient is scaled to all sequences; None = all
     batches
         "shared": all networks use the same mini-batches, so they are independent only
         given the batches; "own": each network goes through the sequences in its own

@@ -608,8 +608,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         if `y` is not an array of numbers of the shape of the outputs, the object also
         needs targets(y, P, D) → (P, D)
     batch_size
-        rows in a mini-batch; its gradient is scaled to the sum over all rows;
-        None = all
+        rows in a mini-batch, whose gradient is scaled up to all rows; None = all
     batches
         "shared": all networks of a run use the same mini-batches, so the networks are
         independent only given the batches; "own": each network goes through the rows
