@@ -79,7 +79,7 @@ class Source:
         return folded(net)
 
     def weights(self, program, net, readout):
-        "Trained weights of a network that was read, for a program."
+        "Trained weights of a network read from a model, for use in a program."
         return Trained(program, net, readout)
 
     def times(self, role):

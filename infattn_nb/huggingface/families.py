@@ -111,7 +111,7 @@ class Family(NamedTuple):
     qk_norm: bool = False
     joint_norm: bool = False
     deviation: str = "initializer_range" # entries that may contain σ
-    deep: bool = False # are matrices before a sum divided by √(2 layers)?
+    deep: bool = False # is each branch's last matrix divided by √(2 layers)?
     windows: str | int = "upper" # layers with windows, if not listed
     scaled: bool = False # are embeddings multiplied by √n?
     interleaved: bool | None = False # are neighbouring coordinates rotated together?
@@ -163,7 +163,7 @@ def halves_of_pairs(W, # (heads·m, n)
                     m, # width of a head
                     turning, # number of rotated coordinates
                    ): # rows, in the convention of Rotary
-    "Rows of a matrix whose neighbours are rotated together, in the order of `Rotary`."
+    "Reorder rows that are rotated with their neighbours, as `Rotary` needs them."
     order = np.arange(m)
     order[:turning] = [*range(0, turning, 2), *range(1, turning, 2)]
     return W.reshape(-1, m, W.shape[1])[:, order].reshape(W.shape)

@@ -375,9 +375,9 @@ def random_start(model, X, Y, seed, more): # Start
 class CircuitDescent(DescentEstimator):
     """An attention-only network of infinite width, trained by gradient descent.
 
-    Its layers have no MLPs and, by default, skip connections. The readout is ⟨r, x⟩/√n
-    with a random r. The circuits (O18) of many networks are trained at once, from
-    random starts. The methods are those of scikit-learn and of `AttentionDescent`.
+    Its layers have no MLPs. By default, they have skip connections. The readout is
+    ⟨r, x⟩/√n with a random r. The circuits (O18) of many networks are trained at once,
+    from random starts. The methods are those of scikit-learn and of `AttentionDescent`.
 
     Parameters
     ----------
@@ -411,7 +411,7 @@ class CircuitDescent(DescentEstimator):
     momentum
         in [0, 1), as in torch's SGD
     batch_size
-        sequences in a mini-batch, whose gradient is scaled up to all; None = all
+        sequences in a mini-batch; its gradient is scaled to all sequences; None = all
     batches
         "shared": all networks use the same mini-batches, so they are independent only
         given the batches; "own": each network goes through the sequences in its own
@@ -436,8 +436,8 @@ class CircuitDescent(DescentEstimator):
         estimates; NaN for a network after it has diverged
     diverged_
         boolean ndarray (n_networks,): did the network's loss exceed 10⁶ times its
-        initial loss, or become infinite? Such a network is not trained further and is
-        left out of all means, and its values at the end are NaN
+        initial loss (plus 0.001), or become infinite? Such a network is not trained
+        further and is left out of all means, and its values at the end are NaN
     n_iter_
         number of steps done
     interrupted_

@@ -53,7 +53,7 @@ def _of_rows_met(found, k, b): # (b, k, k)
     return summed((d @ d.mT)*same, p, p, k)
 
 def _of_products(kept, products, value, k, b): # (b, k, k)
-    "⟨∂f/∂W, ∂f′/∂W⟩ = Σ ⟨dg, dg′⟩⟨x, x′⟩ over the products that f and f′ reach."
+    "⟨∂f/∂W, ∂f′/∂W⟩ = Σ ⟨dg, dg′⟩⟨x, x′⟩, over products on which f and f′ depend."
     Θ = np.zeros((b, k, k))
     reached = [g for g in products if g in kept]
     for i, g in enumerate(reached):

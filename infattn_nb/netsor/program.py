@@ -671,7 +671,7 @@ class Program:
         return "\n".join(describe(h, name) for h in self.nodes) or "Program()"
 
     def check(self, strict: bool = True) -> list[Exception]:
-        """Check Assumption 1; with an empty list the theorem applies as printed.
+        """Check Assumption 1; if the list is empty, the theorem applies as printed.
 
         Parameters
         ----------

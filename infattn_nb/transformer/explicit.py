@@ -51,11 +51,11 @@ class Fed(NamedTuple):
     unit: np.ndarray # input of the last matrix
 
 def by_heads(Z, heads):
-    "(..., s, heads·m) -> (..., heads, s, m)."
+    "Give heads an axis of their own, (..., s, heads·m) -> (..., heads, s, m)."
     return np.moveaxis(Z.reshape(*Z.shape[:-1], heads, -1), -2, -3)
 
 def merged(Z):
-    "(..., heads, s, m) -> (..., s, heads·m)."
+    "Put heads side by side, (..., heads, s, m) -> (..., s, heads·m)."
     Z = np.moveaxis(Z, -3, -2)
     return Z.reshape(*Z.shape[:-2], -1)
 
