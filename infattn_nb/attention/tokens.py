@@ -298,7 +298,7 @@ class CommonTokens(Tokens):
     r"""The paper's tokens $x^i=\phi(W^ih^0)$ of one common vector $h^0$ (appendix A.1).
 
     All tokens of a draw share the length of h⁰, divided by √n. This length is random at
-    finite width and 1 in the limit. There the kernel is the one of independent
+    finite width and 1 in the limit. There the kernel is the same as for independent
     tokens. Unless φ is the identity, a draw at finite width takes time linear in n, as
     for `Tokens`.
 

@@ -69,7 +69,7 @@ resid_pdrop residual_dropout""".split()
 _PRECISE = {None, "float32", "float64"}
 
 class Trained:
-    "The weights of a network that was read, all of which are trained."
+    "The weights of a network that was read from a model; all of them are trained."
     def __init__(self, program, network, readout, layout=None):
         self.program = program
         self.network = network

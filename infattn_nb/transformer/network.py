@@ -346,5 +346,5 @@ def _as_many(heads, a):
                 var_o=a.mean_var_o)
 
 def in_its_weights(t):
-    "The network as stored: if it was read, its factors are part of the weights."
+    "The network as stored: if read from a model, its factors are in the weights."
     return t if t.source is None else t.source.folded(t)
