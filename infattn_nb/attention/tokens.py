@@ -112,7 +112,7 @@ class Tokens(TokenLaw):
     At finite width the Gram matrix is a sum over n coordinates, so a draw takes time
     linear in n, unless φ is the identity. Up to seven independent ReLU tokens take
     fewer random numbers per coordinate. For a single ReLU token the sum is a χ²
-    variable, which takes the same time at any width.
+    variable, which is drawn in the same time at any width.
 
     Parameters
     ----------
