@@ -46,7 +46,7 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
                **shape: Any) -> Transformer:
     """The random transformer from whose law an initialised module is a draw.
 
-    Torch is not imported. `read_module` lists the supported modules. The variance
+    Torch is not imported. `families_table` lists the supported families. The variance
     measured on a matrix of N entries has a relative standard error √(2/N), 2 % at
     width 64. The module is run on a few tokens and compared with its description.
 

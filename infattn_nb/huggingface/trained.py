@@ -86,7 +86,7 @@ class Trained:
             _say_what_is_left_out(self.source.config.entries)
 
     def _check(self):
-        "Reject given weights, and blocks without attention or MLP."
+        "Reject biases and embeddings that are not random, and incomplete blocks."
         source = self.source
         for x in self.layout:
             if x.roles[0] in ("branch_scale", "skip_scale"):
