@@ -535,7 +535,7 @@ def row_law(K, # covariance of the values of the row's unmasked tokens, (s, s)
             scale=1., # factor of all variances
             **options, # of `mixture_of_heads`
            ): # ScaleMixture or None
-    "`row_mixture` if scores are independent up to a shift and joins few, else None."
+    "`row_mixture` if scores are independent up to a shift and few joins suffice."
     found = independent(K)
     if found is None:
         return None

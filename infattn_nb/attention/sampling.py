@@ -32,7 +32,7 @@ def scores_of(layer, L, F, m, shape, normals, wisharts):
 def weights_and_values(layer, G, L, m, shape, wisharts, rows=slice(None)):
     """Step 3: A (r, s, …), V = 𝒲[A L].
 
-    S is `head_variance` times Σ V Vᵀ over heads, once they are `weighed`."""
+    If V is weighed by `layer.weighed`, S is `head_variance` times Σ V Vᵀ over heads."""
     heads_first = np.moveaxis(G, (0, 1), (-2, -1))
     A = np.moveaxis(layer.attend(heads_first, rows), (-2, -1), (0, 1))
     F = narrow(times_lower(A, L))

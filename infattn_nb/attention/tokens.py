@@ -112,7 +112,7 @@ class Tokens(TokenLaw):
     At finite width the Gram matrix is a sum over n coordinates, so a draw takes time
     linear in n, unless φ is the identity. Up to seven independent ReLU tokens take
     fewer random numbers per coordinate. For a single ReLU token the sum is a χ²
-    variable, which takes the same time at any width.
+    variable, which is drawn in the same time at any width.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ class CommonTokens(Tokens):
     r"""The paper's tokens $x^i=\phi(W^ih^0)$ of one common vector $h^0$ (appendix A.1).
 
     All tokens of a draw share the length of h⁰, divided by √n. This length is random at
-    finite width and 1 in the limit. There the kernel is the one of independent
+    finite width and 1 in the limit. There the kernel is the same as for independent
     tokens. Unless φ is the identity, a draw at finite width takes time linear in n, as
     for `Tokens`.
 

@@ -83,7 +83,7 @@ def _reject(body):
                     f"your own, or {REMEDY}")
 
 def config_of(module):
-    "The Config that a module of transformers carries, or None."
+    "The Config of a module of transformers; None if it has none, or is unsupported."
     config = getattr(module, "config", None)
     body = body_of(module)
     if body is not getattr(module, "base_model", module):

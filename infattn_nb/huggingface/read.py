@@ -46,9 +46,9 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
                **shape: Any) -> Transformer:
     """The random transformer from whose law an initialised module is a draw.
 
-    Torch is not imported. `read_module` lists the supported modules. The variance
+    Torch is not imported. `families_table` lists the supported families. The variance
     measured on a matrix of N entries has a relative standard error √(2/N), 2 % at
-    width 64. The module is run once on a few tokens and compared with its description.
+    width 64. The module is run on a few tokens and compared with its description.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
         take the variances from the module's own config (its `initializer_range`)
         instead of measuring them?
     verify
-        run the module once and compare it with its description? False for modules
+        run the module and compare it with its description? False for modules
         that cannot run here
     roles
         for a custom module, a dict: contents of tensors -> one or several patterns of

@@ -233,7 +233,7 @@ _QK_GAINS = dict(q_norm="query_gain", k_norm="key_gain")
 
 def _block_by_roles(module, found, matrices, l, shape, like, place, activation=None,
                     parallel=False, branch_scale=1., skip_scale=1., **others):
-    "The Block that describes its forward pass, without variances."
+    "The Block that describes the forward pass of one block, without variances."
     sums = dict(branch_scale=branch_scale, skip_scale=skip_scale)
     held = {role: _factor_of(found, role, l) for role in FACTORS}
     sums |= {role: x for role, x in held.items() if x is not None}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/initialisation/scan.ipynb #sn-scaled
 def made(t: Transformer, *factors: float) -> Transformer | None:
-    "A scaled network, or None if its numbers overflow."
+    "A scaled network, or None if its numbers overflow or vanish."
     with np.errstate(all="ignore"):
         try:
             found = scaled(t, *factors)

@@ -266,7 +266,7 @@ class DescentEstimator(SequenceEstimator):
 
 # %% ../../nbs/learning/descent_estimator.ipynb #classchecks
 def check_options(m, *readouts):
-    "Check arguments that both classes have; a readout may have one of these names."
+    "Check arguments that both classes have; `readouts` are the allowed names."
     for name in ("max_iter", "n_networks"):
         checks.count(getattr(m, name), name)
     for name in ("var_qk", "var_vo", "tol"):

@@ -456,7 +456,7 @@ def tuned(model, likelihood, X, found, seed): # Likelihood, Exploration, Turn
 PILOT_SEQUENCES = 256 # sequences for estimating the number of temperatures
 
 def seconds(model, X, y):
-    "Seconds of a fit, from the temperatures of a pilot run and the time of gradients."
+    "Seconds of a fit, from the temperatures of pilot runs and the time of gradients."
     Y, *_ = normalised_targets(model, y)
     likelihood = model_likelihood(model, X, Y)
     dim = likelihood.layer.dim()
@@ -541,7 +541,7 @@ def model_likelihood(model, X, Y):
     return Likelihood(layer, layer.view(X, leading=True), Y, model.alpha)
 
 def fitted(model, X, y): # RegressorState
-    "Normalise targets, compute the posterior, tune; the model itself is not changed."
+    "Normalise targets, tune, compute the posterior; the model itself is not changed."
     Y, shift, scale = normalised_targets(model, y)
     likelihood = model_likelihood(model, X, Y)
     latent = model.heads < np.inf and likelihood.layer.dim() > 0

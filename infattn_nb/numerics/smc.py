@@ -193,7 +193,7 @@ def next_temperature(β, # current inverse temperature
                      ℓ, # log likelihoods (M,)
                      keep, # fraction to keep
                     ): # the next β, at most 1
-    "The largest β at which the weights keep this fraction, β plus a root δ."
+    "The β, at most 1, at which the effective fraction of the particles is `keep`."
     ℓ = ℓ - ℓ.max()
     def surplus(log_δ):
         return effective_fraction(np.exp(log_δ)*ℓ) - keep

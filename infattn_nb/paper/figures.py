@@ -332,9 +332,9 @@ def _draw_2b(data):
 ONE_OR_MANY = Study("fig2b", [[dict(n=256, heads=H)] for H in (1, 256)], _task_2b)
 
 def figure_2b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
-    """Figure 2(B): the density of one output with 1 and 256 heads against both limits.
+    """Figure 2(B): the density of one output with 1 and 256 heads, against two limits.
 
-    The width is 256.
+    The width is 256. The limits have the same number of heads, or infinitely many.
 
     Parameters
     ----------

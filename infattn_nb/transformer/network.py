@@ -255,8 +255,8 @@ class Transformer(Network):
         ----------
         texts
             a label per token; there is no attention between texts; None = the texts of
-            the transformer. With labels, a network that was read is treated as if it
-            had been specified by hand
+            the transformer. With labels, a network that was read from a model is
+            treated as if it had been specified by hand
         readout
             "last", "first": the product of a random vector with this token of each
             text; "mean": with the mean of its tokens; "lm": logits of the next token,
@@ -346,5 +346,5 @@ def _as_many(heads, a):
                 var_o=a.mean_var_o)
 
 def in_its_weights(t):
-    "The network as stored: if it was read, its factors are part of the weights."
+    "The network as stored: if read from a model, its factors are in the weights."
     return t if t.source is None else t.source.folded(t)
