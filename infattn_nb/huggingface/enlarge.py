@@ -94,7 +94,7 @@ _OF_SCORES = {"q", "k", "bq", "bk"}
 def _held_anew(part, block, family, drawn, factor):
     """Matrices of a block in tensors that were filled with draws.
 
-    In the description of the block, the scores contain the factors of queries and keys."""
+    In a block's description, the scores contain the factors of queries and keys."""
     scores = any(_OF_SCORES & {*tensor.roles} for tensor in drawn)
     among = [(x, tensor) for x, tensor in part.held
              if tensor in drawn or scores and _OF_SCORES & {*tensor.roles}]

@@ -394,7 +394,7 @@ def initialise(net: Any, module: Any, rng: Rng = None, *, verify: bool = True) -
 
     All parameters of the body are drawn as listed by `init_table`. The row of a padding
     token is zero, and the output head is drawn as stated in the config. The module is
-    then run once on a few tokens and compared with this network.
+    then run on a few tokens and compared with this network.
 
     Parameters
     ----------

@@ -656,8 +656,10 @@ def report(transformer: Transformer, width: float | None = None,
     suffices. The report also states the loss of a language model's head before the
     first step. If the first attention layer is a layer of the theorem (without rotary
     positions, shared keys or soft-capping, for example), it states the distance of
-    this layer from its limit and from a Gaussian. If a report is expected to take
-    longer than five seconds, there is a warning before it starts.
+    this layer from its limit and from a Gaussian.
+
+    If a report is expected to take longer than five seconds, there is a warning
+    before it starts.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ def report_of(config, # path of a config.json, or a built-in name
               tokens=None, # number of different tokens; None = 16
               text=None, # words as tokens, instead of a number
               width=None, # n; None = as in the config
-              size=None, # number of networks; None = fewer for larger networks and texts
+              size=None, # networks; None = fewer for larger networks and longer texts
               seed=0, # determines all random numbers
               progress=False, # True: show a progress bar
               fixed="variance", # kept at another width; or "std"

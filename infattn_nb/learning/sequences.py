@@ -215,7 +215,9 @@ def _as_images(images, shape):
 # %% ../../nbs/learning/sequences.ipynb #recallcode
 def make_recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
                 noise: float = .1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Associative recall: pairs (key, value) in random order, then a key; y is its value + noise.
+    """Associative recall: pairs (key, value) in random order, then a key.
+
+    The target y is the value of this key, plus noise.
 
     Parameters
     ----------

@@ -426,7 +426,7 @@ class Batch:
         return self.error*_outer(size, np.sqrt(self.squares(Y)))
 
     def note(self, h, error):
-        "Remember the relative error of a quadrature of h, unless it is a rounding error."
+        "Remember the relative error of a quadrature of h, unless it is rounding."
         if error > .1:
             checks.reject(self.stacks.name(h), "have second moments that 400 Hermite "
                           "polynomials resolve", f"an error of {error:.0%}",

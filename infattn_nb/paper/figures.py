@@ -62,7 +62,7 @@ def _limit(n, heads, head_width="full", **options):
     return shared_layer(heads, **options).law().marginal(0)
 
 def _stream(seed, *key): # Generator
-    "The random stream of a key; SFC64 draws normals a fifth faster than numpy's default."
+    "The random stream of a key; SFC64 is a fifth faster than numpy's default."
     child = SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *key))
     return Generator(SFC64(child))
 

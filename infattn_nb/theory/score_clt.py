@@ -427,7 +427,7 @@ class ExchangeableScores:
 
     def simulate(self, n: float, size: int, rng: Rng = None
                  ) -> dict[str, tuple[float, float]]:
-        """Estimate the moments from two terms per network, with E|X|³ as "third_moment".
+        """Estimate the moments from two terms per network; E|X|³ is "third_moment".
 
         Parameters
         ----------

@@ -173,7 +173,7 @@ class Network(Part):
     def back(self, records, cov, rng):
         """Backward pass from a readout of covariance `cov` to the embeddings.
 
-        Yields a `BackwardStep` after the readout and after each block, in this order."""
+        Yields a `BackwardStep` after the readout, then after each block."""
         x = records[-1].out
         positions = positions_of(len(self.cov), self.texts)
         g = random_readout(x, cov, rng)
