@@ -54,13 +54,15 @@ def below_top(x, axis):
 def through_softmax(A, # weights
                     d, # a change of the scores, or the gradient of the weights
                     axis=-1, # the axis that sums to one
+                    out=None, # array for the result, may be d
                    ): # the change of the weights, or the gradient of the scores
     r"$A\circ(d-\sum A\circ d)$, the product of d with a symmetric matrix."
     if axis == -1: # short rows take longer to sum
-        change = d - np.einsum("...s,...s->...", A, d)[..., None]
+        sums = np.einsum("...s,...s->...", A, d)[..., None]
     elif axis == 2 and A.ndim == 4:
-        change = d - np.einsum("prsx,prsx->prx", A, d)[:, :, None]
+        sums = np.einsum("prsx,prsx->prx", A, d)[:, :, None]
     else:
-        change = d - (A*d).sum(axis, keepdims=True)
+        sums = (A*d).sum(axis, keepdims=True)
+    change = np.subtract(d, sums, out=out)
     change *= A
     return change
