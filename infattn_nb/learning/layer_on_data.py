@@ -432,25 +432,10 @@ def solved(C, # positive definite (M, n, n)
     return Q, X + Q @ (B - C @ X), logdet
 
 # %% ../../nbs/learning/layer_on_data.ipynb #fit-cell
-@dataclass(frozen=True, eq=False)
-class Fit:
-    "Log likelihood of features, and its derivatives."
+class Fit(NamedTuple):
+    "Derivatives of the log likelihood of features; the rest only if it is asked for."
     by_features: np.ndarray # derivatives with respect to Φ, (P, k, M)
-    rest: Callable # () -> loglik (M,), by_noise (M,)
-
-    @cached_property
-    def _values(self):
-        return self.rest()
-
-    @property
-    def loglik(self):
-        "Log likelihoods, (M,)."
-        return self._values[0]
-
-    @property
-    def by_noise(self):
-        "Derivatives with respect to log σ², (M,)."
-        return self._values[1]
+    rest: Callable # () -> log likelihoods (M,), derivatives by log σ² (M,)
 
 FEW_FEATURES = 5 # most features for which sums run over all particles at once
 
@@ -615,7 +600,7 @@ class Likelihood:
 
     def _of_some(self, latents):
         _, fit, slope = self._read(latents)
-        return fit.loglik, slope
+        return fit.rest()[0], slope
 
     def _slope_of_some(self, latents):
         *_, slope = self._read(latents)
@@ -626,4 +611,5 @@ class Likelihood:
         N = latents[0].reshape(-1, slope.shape[1])
         by_qk = .5*np.einsum("im,im->m", N, slope[:len(N)])
         by_vo = .5*np.einsum("pkm,pkm->m", reading.features, fit.by_features)
-        return fit.loglik, np.stack([by_qk, by_vo, fit.by_noise])
+        loglik, by_noise = fit.rest()
+        return loglik, np.stack([by_qk, by_vo, by_noise])
