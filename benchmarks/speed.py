@@ -41,7 +41,6 @@ from infattn_nb import (
 from infattn_nb.attention import sampling
 from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.netsor import mlp
-from infattn_nb.netsor.nodes import Nonlin
 from infattn_nb.netsor.score_paths import Batch
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from infattn_nb.numerics.hermite import cross_moment
@@ -375,7 +374,7 @@ def long_inputs(s=1000, steps=120):
         "limit of two attention layers that share matrices": (
             two_layers,
             Batch,
-            "_two",
+            "_functions",
             pair_by_pair,
         ),
     }
@@ -394,7 +393,7 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
     call = partial(two_layers, s=3, between=tanh)
 
     def old():
-        with patch.object(Batch, "_two", pair_by_pair):
+        with patch.object(Batch, "_functions", pair_by_pair):
             call()
 
     new, slow = side_by_side(call, old, repetitions=1)
@@ -445,13 +444,8 @@ def two_layers(s=4, between=lambda h: h):
     return limit(p)
 
 
-OF_STACKS = Batch._two
-
-
-def pair_by_pair(batch, X, Y):
+def pair_by_pair(batch, X, Y, centred):
     "As it was: a series for each pair of functions, its coefficients anew."
-    if not (isinstance(X, Nonlin) and isinstance(Y, Nonlin)):
-        return OF_STACKS(batch, X, Y)
     u, v = X.args[0], Y.args[0]
     means = [np.zeros((1, h.k)) if (m := batch.mean(h)) is None else m for h in (u, v)]
     c = batch.centred(u, v)
@@ -467,7 +461,10 @@ def pair_by_pair(batch, X, Y):
     for k in range(0, c.size, 512):
         m, n, *moments = (x[k : k + 512] for x in flat)
         parts.append(cross_moment(X.fn, Y.fn, (m, n), *moments))
-    return np.concatenate(parts).reshape(c.shape)
+    M = np.concatenate(parts).reshape(c.shape)
+    if not centred:
+        return M
+    return M - batch.mean(X)[..., :, None] * batch.mean(Y)[..., None, :]
 
 
 def both_orders():

@@ -71,7 +71,7 @@ class Nonlinearity:
         checks.optional(self.closed_form, checks.function, "closed_form",
                         "None means by quadrature")
         x = np.linspace(-3, 3, 7)
-        meet(self.fn, [x]*checks.count(self.arity, "arity"))
+        meet(self.fn, [x]*checks.count(self.arity, "arity", most=100))
         if self.derivative is None:
             return
         given = self.derivative
@@ -463,7 +463,7 @@ def leaky_relu(slope: float = .01) -> Nonlinearity:
     slope
         α, on the negative side
     """
-    checks.number(slope, "slope")
+    slope = checks.number(slope, "slope")
     fn = partial(_leaky_relu, slope=slope)
     dual = partial(_leaky_relu_dual, slope=slope)
     steepest = max(1., abs(slope))
@@ -478,10 +478,10 @@ def clip(C: float = 1.) -> Nonlinearity:
     C
         where it saturates, > 0
     """
-    checks.number(C, "C", "(0, ∞)", "the paper uses 100")
+    C = checks.number(C, "C", "(0, ∞)", "the paper uses 100")
     fn = partial(clipped, C=C)
     dual = partial(_clip_dual, C=C)
-    return Nonlinearity(fn, f"clip({C:g})", 1, 1/3, float(C), dual,
+    return Nonlinearity(fn, f"clip({C:g})", 1, 1/3, C, dual,
                         derivative=partial(_inside, C=C))
 
 # %% ../nbs/nonlinearities.ipynb #silucode

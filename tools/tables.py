@@ -23,8 +23,8 @@ named (torch and transformers; some minutes for all).
 
     python tools/tables.py training [law width rates warm decay]
 
-"Train your model at every width": nbs/data/train_your_model.json, all parts or some
-(some twenty minutes on one core; `law` takes torch and transformers);
+"Train your model at every finite width": nbs/data/train_your_model.json, all parts or
+some (some twenty minutes on one core; `law` takes torch and transformers);
 
     python tools/tables.py trained
 
@@ -537,8 +537,8 @@ def model_row(kind):
     )
 
 
-# "Train your model at every width": a GPT-2 of two blocks that learns a sentence letter
-# by letter. Seeds are fixed; numbers are stored to six digits.
+# "Train your model at every finite width": a GPT-2 of two blocks that learns a sentence
+# letter by letter. Seeds are fixed; numbers are stored to six digits.
 
 SENTENCE = "in the beginning the weights were random and void"
 LETTERS = sorted(set(SENTENCE))

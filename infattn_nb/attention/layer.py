@@ -369,6 +369,9 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(Tokens(4, relu))")
     n = int(checks.width(layer.check_width(width), finite=True))
+    scores = checks.flag(scores, "scores")
+    checks.memory(4*n*n, "width", "draw from layer.law(width), without matrices",
+                  f"{n:g}")
     y, G = draw(partial(_draw_dense, layer, n), size, rng)
     return (y, G) if scores else y
 

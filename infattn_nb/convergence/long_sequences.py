@@ -149,7 +149,7 @@ def participation_moments(seq_len: float, score_sd: float, k: int = 4, *,
     """
     seq_len, τ = _row(seq_len, score_sd)
     logs = _log_participation(seq_len, τ, checks.count(k, "k", most=40))
-    return logs if logarithm else _positive(logs)
+    return logs if checks.flag(logarithm, "logarithm") else _positive(logs)
 
 def _log_participation(s, τ, k):
     "log E u, …, log E uᵏ."
@@ -218,6 +218,7 @@ def entropy(seq_len: int, score_sd: float, mesh: Mesh = FINE_MESH
     """
     seq_len, τ = _row(seq_len, score_sd, 2)
     seq_len = checks.count(int(seq_len), "seq_len", most=2**20)
+    checks.kind(mesh, Mesh, "mesh", "leave it out")
     return powers(τ, seq_len, mesh, row_entropy).points()[1:]
 
 # %% ../../nbs/convergence/long_sequences.ipynb #9465667f
@@ -248,7 +249,6 @@ def _sticks(alpha, heads, size, rng, J=500):
     return (u + left**2*(1 - alpha)/(1 + J*alpha)).mean(0)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #7f06bfce
-@lru_cache(64)
 def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     r"""The law of one output in the frozen phase: PD(α, 0) weights, $K = I$.
 
@@ -261,7 +261,10 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     """
     below = "above 1 the sequence is not frozen"
     α = checks.number(alpha, "alpha", "[0.01, 0.95]", below)
-    heads = checks.heads(heads, finite=True)
+    return _poisson_dirichlet(α, checks.heads(heads, finite=True))
+
+@lru_cache(64)
+def _poisson_dirichlet(α, heads):
     def rule(m):
         with localcontext(prec=40 + 4*m):
             u, w = gauss(jacobi_of_moments(_pd_moments(Decimal(α), 2*m)))

@@ -32,7 +32,7 @@ def gaussian(rng: Generator, shape: tuple) -> np.ndarray:
     shape
         shape of the matrices
     """
-    return rng.standard_normal(shape)
+    return _generator(rng).standard_normal(shape)
 
 def uniform(rng: Generator, shape: tuple) -> np.ndarray:
     """Entries uniform on [−√3, √3].
@@ -44,7 +44,7 @@ def uniform(rng: Generator, shape: tuple) -> np.ndarray:
     shape
         shape of the matrices
     """
-    return rng.uniform(-3**.5, 3**.5, shape)
+    return _generator(rng).uniform(-3**.5, 3**.5, shape)
 
 def rademacher(rng: Generator, shape: tuple) -> np.ndarray:
     """Random signs.
@@ -56,7 +56,10 @@ def rademacher(rng: Generator, shape: tuple) -> np.ndarray:
     shape
         shape of the matrices
     """
-    return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
+    return 2.*_generator(rng).integers(0, 2, shape, dtype=np.int8) - 1
+
+def _generator(rng):
+    return checks.kind(rng, Generator, "rng", "pass np.random.default_rng(seed)")
 
 # %% ../../nbs/convergence/robustness.ipynb #8352c8c6
 def _sparse(rng, shape, p):
@@ -152,6 +155,7 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     """
     n = _explicit_width(layer, width)
     checks.function(entries, "entries", "pass e.g. rademacher")
+    scores = checks.flag(scores, "scores")
     c = 1 if coords is None else checks.count(coords, "coords")
     y, G = draw(partial(_explicit_block, layer, entries, n, c), size, rng)
     y = y[..., 0] if coords is None else y

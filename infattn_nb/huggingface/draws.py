@@ -257,7 +257,7 @@ def correlation(A, B): # arrays of one shape -> correlation of entries, and chan
         A, B = (x[::max(1, len(x)//_MOST_ROWS)] for x in (A, B))
     size = np.sqrt(_inner(A, A)*_inner(B, B))
     found = _inner(A, B)/size if size else 0.
-    return float(found), 6/np.sqrt(A.size)
+    return float(found), float(6/np.sqrt(A.size))
 
 _MOST_ROWS = 64 # rows that are compared
 

@@ -142,13 +142,14 @@ def infattn_train(
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.huggingface import rate_transfer
     from infattn_nb.numerics import checks
-    from infattn_nb.numerics.files import ending_well, typed_number
+    from infattn_nb.numerics.files import ending_well, typed_number, typed_text
     from infattn_nb.numerics.files import warnings_in_a_line, write
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     with ending_well("infattn_train", "nothing was written", "networks or widths"):
         places = _places(out)
+        text = typed_text(text, "text")
         if text is None:
             checks.reject("text", "be given", "none",
                           "pass e.g. --text 'to be or not to be'")

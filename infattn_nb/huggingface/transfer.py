@@ -239,7 +239,8 @@ def _several(given, name):
 
 def _check_memory(read, texts, n, size, optimizer):
     "Reject a width whose arrays exceed the memory, before a program is written."
-    tokens = sum(map(len, texts)) if np.iterable(texts) else texts
+    tokens = np.size(np.concatenate([np.ravel(text) for text in texts])) if (
+        np.iterable(texts)) else texts
     numbers = 10*tokens*n
     if optimizer in ("adam", "adamw"):
         numbers += 4*4*n*n # initial values and two moments, of at least four matrices

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..transformer.block import altered
+from ..transformer.network import Transformer
 from ..transformer.parts import LAST_MATRICES, MATRICES, same
 from ..numerics import checks
 from ..numerics.rng import Rng, seed_sequence
@@ -159,6 +160,7 @@ def _widths(block, n):
 # %% ../../nbs/huggingface/weights.ipynb #wt-source
 def source_of(t):
     "Return the Source of a transformer, or raise an error."
+    checks.kind(t, Transformer, "net", "read one with from_config(…) or from_torch(…)")
     if t.source is None:
         checks.reject("transformer", "be read from a model, so that its tensors are "
                       "known",

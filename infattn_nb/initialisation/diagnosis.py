@@ -243,6 +243,10 @@ class Share(NamedTuple):
     value: np.ndarray | float # between 0 and 1, up to its error
     error: np.ndarray | float # standard error
 
+    def __repr__(self) -> str:
+        value, error = (np.asarray(x).round(4).tolist() for x in self)
+        return f"Share({value}, error={error})"
+
 def kernel_share(finite: np.ndarray, # numbers at finite width, (b, ...)
                  limit: np.ndarray, # numbers at infinite width, (b', ...)
                 ) -> Share: # the error is from fourth moments

@@ -18,7 +18,6 @@ from ..attention.layer import Attention
 from ..attention.tokens import Tokens
 from ..convergence.regimes import beside_gaussian
 from ..nonlinearities import identity, softmax
-from ..distributions.scale_mixture import unwatched_tails
 from ..numerics.workers import progress_bar
 from ..transformer.network import Transformer, in_its_weights
 from ..transformer.passes import token_cosine
@@ -144,5 +143,5 @@ def first_layer(t, n, seed) -> dict | None: # None: not the layer of the theorem
     wide = replace(layer, head_width="full")
     laws = [x.law(width).marginal(0, DRAWS, stream)
             for x, width, stream in zip((layer, wide), (n, np.inf), seed.spawn(2))]
-    with unwatched_tails(): # the draws determine the two digits that are shown
-        return beside_gaussian(*laws) | dict(tokens=s)
+    pairs = beside_gaussian(*laws) # the draws determine the two digits that are shown
+    return {name: x for name, (x, _) in pairs.items()} | dict(tokens=s)

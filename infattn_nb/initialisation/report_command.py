@@ -101,7 +101,7 @@ def infattn_report(
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.initialisation.report import file_of
-    from infattn_nb.numerics.files import ending_well, typed_number
+    from infattn_nb.numerics.files import ending_well, typed_number, typed_text
     from infattn_nb.numerics.files import warnings_in_a_line
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale has no π
         if isinstance(stream, TextIOWrapper):
@@ -111,7 +111,7 @@ def infattn_report(
         typed = dict(tokens=tokens, width=width, size=size, seed=seed)
         numbers = {name: typed_number(x, name) for name, x in typed.items()}
         with warnings_in_a_line("infattn_report", quiet):
-            found = report_of(config, against=against, text=text,
+            found = report_of(config, against=against, text=typed_text(text, "text"),
                               progress=not quiet, fixed=fixed, **numbers)
             if path is not None:
                 found.save(path)

@@ -36,7 +36,7 @@ def dynamics(rate, momentum=0., weight_decay=0., temperature=0.): # Dynamics
     carry = np.array([[1 - shrink]])
     if momentum:
         carry = np.array([[1 - shrink, momentum], [-shrink, momentum]])
-    return Dynamics(carry, rate, np.sqrt(2*rate*temperature*(1 - momentum)))
+    return Dynamics(carry, rate, float(np.sqrt(2*rate*temperature*(1 - momentum))))
 
 # %% ../../nbs/learning/descent_step.ipynb #networkscode
 BLOCK_NUMBERS = 2**22 # numbers in a block of networks, approximately

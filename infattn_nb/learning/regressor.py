@@ -367,6 +367,8 @@ def _problem(model, X, y):
     _check(model)
     X = suited(model, X)
     y = targets(y, len(X.lengths))
+    checks.memory(2*len(y)**2, "X", "pass fewer sequences, or take AttentionDescent, "
+                  "which needs no matrix of all pairs", f"{len(y):,} sequences")
     least = least_noise(model.var_vo, X)
     if model.alpha < least:
         checks.reject("alpha",

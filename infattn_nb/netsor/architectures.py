@@ -25,9 +25,9 @@ _Build = TypeVar("_Build", bound=Callable)
 def _builder(build: _Build) -> _Build:
     "Let a function write into a program, and undo its changes after an error."
     @wraps(build)
-    def f(program, xs, *args, **options):
+    def f(program, X, *args, **options):
         checks.kind(program, Program, "program", "write one with Program()")
-        X = program.concatenate(*program.own(Vector, xs, "xs", some=True))
+        X = program.concatenate(*program.own(Vector, X, "X", some=True))
         with all_or_nothing(program):
             return build(program, X, *args, **options)
     return f # type: ignore[return-value]

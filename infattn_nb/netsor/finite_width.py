@@ -135,6 +135,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
     """
     n = checks.width(width, finite=True)
     c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
+    checks.optional(dense, checks.flag, "dense")
     outputs, asked = wanted(program, outputs, scores)
     run = Run.of(program, [*outputs, *asked], n, c, dense)
     for h in outputs:
@@ -162,8 +163,9 @@ def wanted(program: Program, outputs: Vectors, scores: Scores | None = None,
            ) -> tuple[tuple[Vector, ...], tuple[Score, ...]]:
     "The requested vectors and scores, checked, as tuples."
     checks.kind(program, Program, "program", "write one with Program()")
-    outputs = program.own(Vector, outputs, "outputs", some=not scores)
-    return outputs, program.own(Score, scores or (), "scores")
+    asked = program.own(Score, () if scores is None else scores, "scores")
+    outputs = program.own(Vector, outputs, "outputs", some=not asked)
+    return outputs, asked
 
 def _kept(run, keep, size, g):
     "Apply `keep` to the values of a bounded number of samples at a time."

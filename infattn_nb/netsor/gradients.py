@@ -556,19 +556,32 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     readouts = set() if checks.flag(count_readout, "count_readout") else {
         f.W for f in asked}
     n = checks.width(width)
+    if n < np.inf:
+        checks.memory(n, "width", "choose a smaller width", f"{n:g}")
     seed, = seed_sequence(rng).spawn(1) # a Generator changes its state
     if n == np.inf:
         return _limit_gradients(program, asked, readouts, size, seed)
     plan = PassPlan(program, asked, int(n), backs=sum(f.k for f in asked), dense=dense)
-    def redraw(sample):
-        return draw(partial(_piecewise, sample, plan), size, seed_sequence(seed))
-    f, Θ, scores = redraw(_some)
-    def inner(u, v):
-        u, v = _two_of(program, u, v)
-        return redraw(partial(_some_inner, (u, v)))
+    f, Θ, scores = _drawn_again(plan, size, seed, _some)
+    inner = partial(_inner_at_width, program, plan, size, seed)
     kernels = {W.name: Θ[..., k, :, :] for k, W in enumerate(plan.trained)
                if W not in readouts}
     return ProgramGradients(f, kernels, scores, n, 0., inner)
+
+def _drawn_again(plan, size, seed, sample):
+    "What `sample` computes from the networks of a seed."
+    return draw(partial(_piecewise, sample, plan), size, seed_sequence(seed))
+
+def _inner_at_width(program, plan, size, seed, u, v):
+    "Inner products of cotangents, from the same networks."
+    return _drawn_again(plan, size, seed, partial(_some_inner, _two_of(program, u, v)))
+
+def _inner_of_limit(program, stacks, tangents, shape, u, v):
+    "Inner products of cotangents in the limit, averaged over batches."
+    ends = [stacks.end_of(h) for h in _two_of(program, u, v)]
+    D = [t.inner(*ends[0], *ends[1]) for t in tangents]
+    k = tangents[0].k
+    return np.broadcast_to(float(u.length)*np.mean(D, axis=0), (*shape, k, k))
 
 def _two_of(program, u, v):
     "Two vectors of the same length."
@@ -616,10 +629,7 @@ def _limit_gradients(program, outputs, left_out, size, seed):
     z = np.random.default_rng(seed).standard_normal((*shape, k))
     f = z @ eigen_root(S).T
     scores = drawn.scores[0]
-    def inner(u, v):
-        ends = [drawn.stacks.end_of(h) for h in _two_of(program, u, v)]
-        D = [t.inner(*ends[0], *ends[1]) for t in tangents]
-        return np.broadcast_to(float(u.length)*np.mean(D, axis=0), (*shape, k, k))
+    inner = partial(_inner_of_limit, program, drawn.stacks, tangents, shape)
     scores = np.broadcast_to(scores, (*shape, len(scores)))
     return ProgramGradients(f, kernels, scores, np.inf, error, inner)
 

@@ -250,7 +250,7 @@ class Limit:
         """
         c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
         outputs = self.drawn.own(outputs)
-        asked = self.program.own(Score, scores or (), "scores")
+        asked = self.program.own(Score, () if scores is None else scores, "scores")
         sample = partial(_sample, self.program, outputs, asked, c)
         vectors, numbers = draw(sample, size, rng)
         if coords is None:

@@ -103,7 +103,8 @@ class Batch:
         self.points = child(seeds[0], 1)
         self.error = 0. # largest error of quadratures so far, over root mean squares
         self.cubed = False # does anything depend on quasi-random points?
-        self.moments: dict = {} # two stacks, the later one first
+        self.covs: dict = {} # two stacks, the later one first -> Cov given the scores
+        self.moments: dict = {} # the same, with the means
         self.means: dict = {}
         self.value: dict = {} # block of scores -> (P or 1, a, b)
         self.known: dict = {} # block -> its mean given the normals before
@@ -127,7 +128,7 @@ class Batch:
     def _take_over(self, like):
         "Copy results that depend on no path and on no quasi-random point."
         self.error = like.error
-        for name in ("moments", "means", "lines"):
+        for name in ("covs", "moments", "means", "lines"):
             known = getattr(like, name)
             getattr(self, name).update((key, x) for key, x in known.items()
                                        if all(map(_constant, _each(x))))
@@ -201,8 +202,8 @@ class Batch:
     def numbers(self):
         "Count of stored numbers."
         held: dict = {}
-        for known in (self.moments, self.means, self.value, self.known, self.maps,
-                      self.lines):
+        for known in (self.covs, self.moments, self.means, self.value, self.known,
+                      self.maps, self.lines):
             for x in known.values():
                 for y in _each(x):
                     if isinstance(y, np.ndarray):
@@ -265,7 +266,7 @@ class Batch:
     def _mean(self, h) -> Any:
         if isinstance(h, Initial):
             return h.mean[None] if h.mean.any() else None
-        if isinstance(h, MatMul):
+        if isinstance(h, MatMul) or isinstance(h, Normalize) and h.kind == "layer":
             return None
         if isinstance(h, Concat):
             some = [self.mean(x) for x in h.args]
@@ -310,21 +311,40 @@ class Batch:
 
     def moment(self, X, Y): # (P or 1, k, l), or None
         "E Z^X Z^Yᵀ given the scores."
-        if (X, Y) in self.moments:
-            return self.moments[X, Y]
-        if (Y, X) in self.moments:
-            return transposed(self.moments[Y, X])
+        return self._of_two_stacks(self.moments, self._moment, X, Y)
+
+    def centred(self, X, Y): # (P or 1, k, l), or None
+        "Cov(Z^X, Z^Y) given the scores; large means leave its digits alone."
+        return self._of_two_stacks(self.covs, self._fill, X, Y)
+
+    def _of_two_stacks(self, known, make, X, Y):
+        "A known matrix of two stacks or views of some; otherwise it is made."
+        if (X, Y) in known:
+            return known[X, Y]
+        if (Y, X) in known:
+            return transposed(known[Y, X])
         if isinstance(X, Rows):
-            M = self.moment(X.args[0], Y)
+            M = self._of_two_stacks(known, make, X.args[0], Y)
             return None if M is None else M[:, X.index]
         if isinstance(Y, Rows):
-            M = self.moment(X, Y.args[0])
+            M = self._of_two_stacks(known, make, X, Y.args[0])
             return None if M is None else M[:, :, Y.index]
         later, earlier = self._in_order(X, Y)
-        if (later, earlier) not in self.moments:
-            self._fill(later, earlier)
-        M = self.moments[later, earlier]
+        if (later, earlier) not in known:
+            make(later, earlier)
+        M = known[later, earlier]
         return M if later is X else transposed(M)
+
+    def _moment(self, X, Y):
+        "Functions of one Gaussian have moments of their own; others add the means."
+        if isinstance(X, Nonlin) and isinstance(Y, Nonlin) and (
+                self.simple(X) and self.simple(Y)):
+            self.moments[X, Y] = self._functions(X, Y, centred=False)
+            return
+        m = self.mean(X)
+        n = self.mean(Y)
+        straight = None if m is None or n is None else _outer(m, n)
+        self.moments[X, Y] = added(self.centred(X, Y), straight)
 
     def _in_order(self, X, Y):
         "Two stacks, the later one first."
@@ -333,44 +353,45 @@ class Batch:
         return (X, Y) if self.place(X) >= self.place(Y) else (Y, X)
 
     def _fill(self, X, Y):
-        "Compute a moment after its summands, so that long sums need no recursion."
+        "Compute a covariance after its summands, so that long sums need no recursion."
         todo = [(X, Y)]
         while todo:
             pair = todo[-1]
-            missing = [p for p in self._summands(*pair) if p not in self.moments]
-            if missing and pair not in self.moments:
+            missing = [p for p in self._summands(*pair) if p not in self.covs]
+            if missing and pair not in self.covs:
                 todo += missing
                 continue
-            if pair not in self.moments:
-                self.moments[pair] = self._moment(*pair)
+            if pair not in self.covs:
+                self.covs[pair] = self._covariance_of(*pair)
             todo.pop()
 
     def _summands(self, X, Y):
-        "The pairs whose moments make the moment of a sum or of a view."
+        "The pairs whose covariances make the covariance of a sum or of a view."
         for a, b in ((X, Y), (Y, X)):
             if isinstance(a, (Concat, Linear, Mix, Attend, Normalize)):
                 return [self._in_order(x, b) for x in a.args]
         return []
 
-    def _moment(self, X, Y):
-        "The moment of X and Y, where X is not earlier than Y."
+    def _covariance_of(self, X, Y):
+        "The covariance of X and Y, where X is not earlier than Y."
         if isinstance(X, Concat):
-            return self._below_each_other([self.moment(x, Y) for x in X.args], X, Y)
+            return self._below_each_other([self.centred(x, Y) for x in X.args], X, Y)
         if isinstance(Y, Concat):
-            some = [transposed(self.moment(X, y)) for y in Y.args]
+            some = [transposed(self.centred(X, y)) for y in Y.args]
             return transposed(self._below_each_other(some, Y, X))
         if self.parts(X) is not None:
             return self._of_sum(X, Y)
         if self.parts(Y) is not None:
             return transposed(self._of_sum(Y, X))
-        if isinstance(X, Nonlin) or isinstance(Y, Nonlin):
-            if self.simple(X) and self.simple(Y):
-                return self._two(X, Y)
+        if not isinstance(X, Nonlin) and not isinstance(Y, Nonlin):
+            return self.covariance(X, Y)
+        if not self.simple(X) or not self.simple(Y):
             return self._cubature(X, Y)
-        m = self.mean(X)
-        n = self.mean(Y)
-        straight = None if m is None or n is None else _outer(m, n)
-        return added(self.covariance(X, Y), straight)
+        if not isinstance(Y, Nonlin):
+            return self._with_gaussian(X, Y)
+        if not isinstance(X, Nonlin):
+            return transposed(self._with_gaussian(Y, X))
+        return self._functions(X, Y, centred=True)
 
     def _below_each_other(self, some, X, Y):
         if all(M is None for M in some):
@@ -381,10 +402,8 @@ class Batch:
     def _of_sum(self, X, Y):
         total = None
         for c, x in self.parts(X):
-            total = added(total, applied(c, self.moment(x, Y)))
-        shift = self._shift(X)
-        m = None if shift is None else self.mean(Y)
-        return total if m is None else added(total, _outer(shift, m))
+            total = added(total, applied(c, self.centred(x, Y)))
+        return total
 
     def covariance(self, g, h): # (P or 1, k, l), or None
         "Case 1: of two inputs or products, by Definition 1 (i), (ii)."
@@ -405,18 +424,12 @@ class Batch:
 
     def variances(self, X): # (P or 1, k)
         "Variances of Z^X row by row, given the scores."
-        m = self.mean(X)
-        v = self.squares(X)
-        return v if m is None else np.maximum(v - m*m, 0.)
-
-    def centred(self, X, Y): # (P or 1, k, l), or None
-        "Cov(Z^X, Z^Y) given the scores."
-        M = self.moment(X, Y)
-        m = self.mean(X)
-        n = self.mean(Y)
-        if m is None or n is None:
-            return M
-        return added(M, -_outer(m, n))
+        if isinstance(X, Rows):
+            return self.variances(X.args[0])[:, X.index]
+        C = self.centred(X, X)
+        if C is None:
+            return np.zeros((1, X.k))
+        return np.maximum(np.diagonal(C, axis1=1, axis2=2), 0.)
 
     def error_of(self, X, Y=None): # (P or 1, k, l), or (P or 1, k)
         "Quadrature error of a moment; 0 if all parts have closed forms."
@@ -446,26 +459,24 @@ class Batch:
             return True
         return len(h.args) == 1 and not h.scores and self.gaussian(h.args[0])
 
-    def _two(self, X, Y):
-        r"$\mathbb{E}[f(Z^u)g(Z^v)]$ of f(u) and g(v), or of f(u) and a Gaussian."
-        if not isinstance(Y, Nonlin):
-            return self._with_gaussian(X, Y)
-        if not isinstance(X, Nonlin):
-            return transposed(self._with_gaussian(Y, X))
+    def _functions(self, X, Y, centred):
+        r"$\mathbb{E}[f(Z^u)g(Z^v)]$ of two functions f(u), g(v), or their covariance."
         u = X.args[0]
         v = Y.args[0]
         c = self.centred(u, v)
         if X.fn != Y.fn or not isinstance(X.fn, Nonlinearity):
-            return self._by_series(X, Y, c)
+            return self._by_series(X, Y, c, centred)
         rows = self._without_mean(u)
         columns = self._without_mean(v)
         if not rows.any() or not columns.any():
-            return self._by_series(X, Y, c)
+            return self._by_series(X, Y, c, centred)
         same = self._same_function(X, Y, c)
+        if same is not None and centred:
+            same = same - _outer(self.mean(X), self.mean(Y))
         if same is None or rows.all() and columns.all():
-            return same if same is not None else self._by_series(X, Y, c)
-        other = self._by_series(X, Y, c)
-        return np.where(rows[:, None] & columns, same, other)
+            return same if same is not None else self._by_series(X, Y, c, centred)
+        other = self._by_series(X, Y, c, centred)
+        return np.where(rows[:, None] & columns, same, 0. if other is None else other)
 
     def _without_mean(self, u): # boolean (k,)
         m = self.mean(u)
@@ -495,22 +506,22 @@ class Batch:
         self.note(X, np.divide(error, size, out=0*error, where=size > 0).max())
         return value
 
-    def _by_series(self, X, Y, c):
-        "Mehler's series of each row; None if only the means matter and they vanish."
+    def _by_series(self, X, Y, c, centred):
+        "Mehler's series of each row, centred without its first term; None for zero."
         if c is None:
-            return _outer(self._line(X)[0], self._line(Y)[0])
+            return None if centred else _outer(self._line(X)[0], self._line(Y)[0])
         u = X.args[0]
         v = Y.args[0]
         a = self.variances(u)
         b = self.variances(v)
         rule = self._rule(X, Y)
         if rule is None:
-            return self._matched(X, Y, a, b, c)
+            return self._matched(X, Y, a, b, c, centred)
         P = self._terms(X, rule)
         Q = self._terms(Y, rule)
         def horner(P, Q, a, b, c):
             ρ = correlation(a[..., :, None], b[..., None, :], c)
-            return mehler(P[..., :, None], Q[..., None, :], ρ)
+            return _series(P[..., :, None], Q[..., None, :], ρ, centred)
         most = max(1, 2**22//(X.k*Y.k))
         paths = max(map(len, (a, b, c)))
         if paths <= most:
@@ -579,7 +590,7 @@ class Batch:
             self.expanded[h, rule] = np.concatenate(found, axis=1)
         return self.expanded[h, rule]
 
-    def _matched(self, X, Y, a, b, c):
+    def _matched(self, X, Y, a, b, c, centred):
         "The series on a fine grid, matched at ρ = ±1, and its error."
         P = self._fine_terms(X)
         Q = self._fine_terms(Y)
@@ -592,7 +603,7 @@ class Batch:
         other_tail, other_rough = self.open[Y]
         unmatched = (far*np.sqrt(1 - far*far)).max(initial=0.)*np.sqrt(tail*other_tail)
         self.note(X, unmatched + np.sqrt(rough*other_rough))
-        value = mehler(P, Q, ρ)
+        value = _series(P, Q, ρ, centred)
         if (far > 1e-17).any():
             value += self._at_ends(X, Y, P, Q, ρ, far)
         return value
@@ -619,12 +630,12 @@ class Batch:
         "E f g minus the series, at ρ = ±1."
         paths, rows, columns = cut
         r = hermite(nodes, 2)[1]
-        F = self._on_grid(X, nodes, paths, rows)*r
-        G = self._on_grid(Y, nodes, paths, columns)*r
         P = _path_cut(P, paths)[:, :, rows, 0]
         Q = _path_cut(Q, paths)[:, :, 0, columns]
+        F = (self._on_grid(X, nodes, paths, rows) - P[0, ..., None])*r
+        G = (self._on_grid(Y, nodes, paths, columns) - Q[0, ..., None])*r
         even, odd = (np.einsum("kpi,kpj->pij", *_wide(P[s::2], Q[s::2]), optimize=True)
-                     for s in (0, 1))
+                     for s in (2, 1))
         left = F @ G.mT - even - odd
         if not opposite.any():
             return left
@@ -694,20 +705,16 @@ class Batch:
         return mean.reshape(μ.shape), slope.reshape(μ.shape)
 
     def _with_gaussian(self, X, Y):
-        "E f(Z^u) Z^v by Stein's lemma: the series has two terms."
+        "Cov(f(Z^u), Z^v) by Stein's lemma."
         u, = X.args
         c = self.centred(u, Y)
-        n = self.mean(Y)
-        if c is None and n is None:
-            return None
-        m, s = self._line(X)
-        straight = None if n is None else _outer(m, n)
         if c is None:
-            return straight
+            return None
+        s = self._line(X)[1]
         σ = np.sqrt(self.variances(u))
         slope = np.divide(s, σ, out=np.zeros(np.broadcast_shapes(s.shape, σ.shape)),
                           where=σ > 0)
-        return added(straight, slope[..., None]*c)
+        return slope[..., None]*c
 
     # case 3: functions of several, of scores, and of functions
 
@@ -753,8 +760,9 @@ class Batch:
         return found
 
     def _cubature(self, X, Y): # (P or 1, k, l); Y = None: means (P or 1, k)
-        "E of the product of two stacks, pair by pair of rows, all pairs at once."
+        "Covariances of two stacks, pair by pair of rows, all pairs at once; or means."
         self.cubed = True
+        m, n = (None, None) if Y is None else (self.mean(X), self.mean(Y))
         found: Any = None
         left = self._traced(X, np.arange(X.k))
         right = [(np.zeros(1, int), None)] if Y is None else self._traced(
@@ -767,7 +775,10 @@ class Batch:
                 mirror = X is Y
                 I, J = (np.triu_indices(len(a)) if mirror and a is b else
                         map(np.ravel, np.indices((len(a), len(b)))))
-                value = self._of_pairs(s.take(I), None if t is None else t.take(J))
+                means = [None if x is None else x[:, at]
+                         for x, at in ((m, a[I]), (n, b[J]))]
+                value = self._of_pairs(s.take(I), None if t is None else t.take(J),
+                                       means)
                 if found is None:
                     found = np.zeros((len(value), X.k, l))
                 elif len(found) < len(value):
@@ -777,8 +788,8 @@ class Batch:
                     found[:, b[J], a[I]] = value
         return found[..., 0] if Y is None else found
 
-    def _of_pairs(self, s, t): # (P or 1, n)
-        "E of the product of two trees, for n pairs of rows."
+    def _of_pairs(self, s, t, centres): # (P or 1, n)
+        "E of the product of two trees minus their means, for n pairs of rows."
         sides = [_distinct(x) for x in (s, t) if x is not None]
         leaves = [leaf for side in sides for leaf in side.values()]
         L, means = self._joint(leaves)
@@ -788,7 +799,8 @@ class Batch:
                 for x in _maps_below(y)]
         weights = [m.d if isinstance(m, Diagonal) else m for m in maps
                    if isinstance(m, (Diagonal, np.ndarray))]
-        paths = max(len(x) for x in (L[0, 0], *means, *scores, *weights))
+        subtracted = [x for x in centres if x is not None]
+        paths = max(len(x) for x in (L[0, 0], *means, *scores, *weights, *subtracted))
         points = 2**int(np.clip(np.log2(2**17/paths), 8, 14))
         z = sobol_normals(len(leaves), points, _copy(self.points))
         n = len(s.rows)
@@ -800,11 +812,14 @@ class Batch:
                 cut = slice(p, p + q), slice(k, k + m)
                 y = _correlated(L, means, z, cut)
                 product = 1.
-                for x, side in zip((s, t), sides):
+                for x, side, centre in zip((s, t), sides, centres):
                     own = y[:len(side)]
                     y = y[len(side):]
                     value = dict(zip(side, own, strict=True))
-                    product = product*self._evaluated(x, value, cut)
+                    factor = self._evaluated(x, value, cut)
+                    if centre is not None:
+                        factor = factor - _of_cut(centre, cut)
+                    product = product*factor
                 found[cut] = np.asarray(product).mean(-1)
         return found
 
@@ -978,6 +993,16 @@ def _tied(stacks):
             seen.add(pair)
     return False
 
+def _series(P, Q, ρ, centred):
+    "Mehler's series; centred without the product of the means."
+    return ρ*mehler(P[1:], Q[1:], ρ) if centred else mehler(P, Q, ρ)
+
+def _of_cut(x, cut):
+    "Some paths and pairs of numbers (P or 1, n or 1), with an axis for points."
+    paths, pairs = cut
+    x = x if x.shape[0] == 1 else x[paths]
+    return (x if x.shape[1] == 1 else x[:, pairs])[..., None]
+
 def _outer(m, n):
     "(P, k) and (P, l) -> (P, k, l)."
     return m[..., :, None]*n[..., None, :]
@@ -1053,15 +1078,11 @@ def _maps_below(tree):
 
 def _correlated(L, means, z, cut):
     "Values (P, n, points) of correlated Gaussians at points z (d, points)."
-    paths, pairs = cut
-    def own(x):
-        x = x if x.shape[0] == 1 else x[paths]
-        return (x if x.shape[1] == 1 else x[:, pairs])[..., None]
     found = []
     for i, m in enumerate(means):
-        y = own(m)
+        y = _of_cut(m, cut)
         for j in range(i + 1):
-            y = y + own(L[i, j])*z[j]
+            y = y + _of_cut(L[i, j], cut)*z[j]
         found.append(y)
     return found
 

@@ -160,7 +160,7 @@ RULES = ((40, 24, 8.), (72, 48, 9.), (160, 128, 11.), (320, 256, 13.),
 def mehler(P, Q, ρ):
     r"$\sum_k P_kQ_k\rho^k$ of coefficients (k, ...) by Horner's rule."
     size = _largest(P)*_largest(Q)
-    kept = np.flatnonzero(size > 1e-17*size.max()).tolist()
+    kept = np.flatnonzero(size > 1e-17*size.max(initial=0.)).tolist()
     total = np.zeros(np.broadcast_shapes(P.shape[1:], Q.shape[1:], np.shape(ρ)))
     term = np.empty(total.shape)
     powers = {1: ρ, 2: ρ*ρ} # for even or odd functions every second one is skipped

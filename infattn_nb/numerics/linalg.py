@@ -82,9 +82,12 @@ def wishart_factor(F: np.ndarray, df: float, rng: Generator,
     ndarray
         (r, min(q, m), *shape)
     """
-    if df == np.inf:
+    F = checks.floats(F, "F")
+    if F.ndim < 2:
+        checks.reject("F", "have shape (r, q, ...)", F.shape, "put the samples last")
+    m = checks.number(df, "df", "[1, ∞]")
+    if m == np.inf:
         return F
-    m = checks.number(df, "df", "[1, ∞)")
     q = F.shape[1]
     if m < q - 1 and m % 1:
         checks.reject("df", f"be a whole number, or at least {q - 1}", f"{m:g}",

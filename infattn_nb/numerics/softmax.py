@@ -27,7 +27,9 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
     ndarray
         weights of the same shape, float64
     """
-    y, _ = below_top(checks.floats(x, "x", _OF_A_PROGRAM), axis)
+    scores = checks.floats(x, "x", _OF_A_PROGRAM)
+    axis = checks.output(axis, scores.ndim, "axis", what="an axis")
+    y, _ = below_top(scores, axis)
     return _of_differences(y, axis)
 
 _OF_A_PROGRAM = "pass an array; weights of a program are program.attend(scores, values)"

@@ -511,7 +511,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
     checks.kind(only, (str, list, tuple), "only", "pass e.g. 'fig1a, fig2b' or a list")
     parts = only.split(",") if isinstance(only, str) else only
     names = [n.strip() if isinstance(n, str) else n for n in parts]
-    unknown = [n for n in names if n not in list(PLANS)]
+    unknown = [n for n in names if not isinstance(n, str) or n not in PLANS]
     if unknown or not names:
         checks.reject("only", f"contain figures among {', '.join(PLANS)}",
                       ", ".join(map(repr, unknown)) or "nothing", "choose among them")
@@ -542,6 +542,7 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, rng: int = 0,
     """
     name, = names_of([name])
     trials, samples, rng = counts_of(trials, samples, rng)
+    checks.function(keep, "keep", "pass e.g. lambda cell: cell['n'] == 64")
     jobs = jobs_of(PLANS[name].study, trials, samples, rng, keep)
     with closing(results_of(jobs)) as results:
         return figure_table(name, trials, list(zip(jobs, results)))

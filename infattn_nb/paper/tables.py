@@ -126,7 +126,7 @@ def read_table(path: Any) -> Any:
     path
         path of the csv file
     """
-    with open(path, newline="", encoding="utf-8") as file:
+    with open(checks.path(path, "path"), newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     if rows[:1] != [COLUMNS] or {len(row) for row in rows} != {len(COLUMNS)}:
         checks.reject("path", f"be a table with the columns {' '.join(COLUMNS)}",

@@ -293,7 +293,7 @@ class Training:
     _seed: Any
 
     def __post_init__(self) -> None:
-        targets = ("k",) if np.ndim(self.outputs) == 3 else ("P", "D")
+        targets = ("k",) if checks.axes(self.outputs) == 3 else ("P", "D")
         checks.arrays(self, loss=("N", "T+1"), outputs=("N", "T+1", *targets),
                       watched=("N", "T+1", "w"), diverged=("N",))
         if self.watched_loss is not None:
@@ -693,6 +693,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     loss = loss_of(loss)
     targets = targets_of(loss, y, *table.shape)
     n = int(checks.width(width, finite=True))
+    checks.memory(n, "width", "choose a smaller width", f"{n:g}")
     steps = checks.count(steps, "steps", least=0)
     rule = _rule(optimizer, momentum, nesterov, betas, eps, dense)
     clip_norm = checks.optional(clip_norm, checks.number, "clip_norm", "(0, ∞)")
@@ -716,8 +717,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     tried(loss, targets)
     expected = _affordable(needs(plan, steps, N, rule.moments), n)
     given = learning_rate is not None
-    checks.optional(learning_rate, checks.number, "learning_rate", "(0, ∞)",
-                    "pass e.g. learning_rate=0.1")
+    learning_rate = checks.optional(learning_rate, checks.number, "learning_rate",
+                                    "(0, ∞)", "pass e.g. learning_rate=0.1")
     seeds, blocks, done = _begin(plan, N, rng, init, rule)
     learner = ProgramLearner(plan, table, rule, factors, decays, sizes, clip_norm,
                              schedule, parametrization)
@@ -856,7 +857,7 @@ def _named(plan, key, what, vectors=None):
     "A matrix or trained vectors on which outputs depend, given directly or by name."
     vectors = plan.parameters if vectors is None else [x for x in vectors if x.name]
     every = [*plan.shapes, *vectors]
-    found = [W for W in every if W is key or W.name == key]
+    found = [W for W in every if W is key or isinstance(key, str) and W.name == key]
     if len(found) != 1:
         names = ", ".join(W.name for W in every[:40]) + ", …"*(len(every) > 40)
         checks.reject(what, "name matrices on which the outputs depend", f"{key!r:.40}",

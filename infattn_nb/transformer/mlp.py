@@ -322,7 +322,7 @@ class FeedForward(Branch):
         if n == np.inf:
             return
         f = self.units*n
-        if abs(f - round(f)) > 1e-9*n or not 1 <= f <= 1e11:
+        if not 1 <= f <= 1e11 or abs(f - round(f)) > 1e-9*n:
             checks.reject("width", "give a whole number of hidden units from 1 to 1e11",
                           f"ff·n = {f:g}", "use np.inf for the limit")
 

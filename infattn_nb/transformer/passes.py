@@ -56,7 +56,7 @@ class Network(Part):
     source: Any = None
 
     def __post_init__(self) -> None:
-        if not np.ndim(self.random_embeddings):
+        if checks.axes(self.random_embeddings) <= 0:
             checks.flag(self.random_embeddings, "random_embeddings")
         if self.source is not None and not hasattr(self.source, "config"):
             checks.reject("source", "be set by from_config or from_torch",
@@ -340,7 +340,7 @@ class Network(Part):
             whole = np.zeros(s, int) if labels is None else labels
             weights = readout_of(readout, whole).sum(0)
             readout = np.outer(weights, weights)
-        if np.ndim(readout) != 2:
+        if checks.axes(readout) != 2:
             checks.reject("readout", f"be 'last', 'mean' or a covariance ({s}, {s})",
                           f"{readout!r:.40}", "pass readout='last' for the last token")
         cov = checks.cov(readout, "readout", single=True, dim=s)

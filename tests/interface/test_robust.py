@@ -38,7 +38,6 @@ from infattn_nb import (
 from infattn_nb.learning import fitting
 from infattn_nb.learning.sequences import sequences
 from infattn_nb.netsor import attention, score_paths
-from infattn_nb.netsor.nodes import Nonlin
 from infattn_nb.netsor.score_paths import Batch
 from infattn_nb.nonlinearities import (
     gelu,
@@ -121,6 +120,10 @@ def bad_sampler(n, g):
         (
             lambda: AttentionRegressor(verbose=1).fit(X, y),
             "`verbose` must be True or False",
+        ),
+        (
+            lambda: AttentionRegressor().fit(np.ones((10**6, 1, 1)), np.ones(10**6)),
+            "`X` must fit into .* GiB of memory, got 1,000,000 sequences",
         ),
         (
             lambda: AttentionRegressor(n_particles=10**9).fit(X, y),
@@ -383,11 +386,11 @@ def test_series_of_each_function_are_kept(φs, mean):
     """Products of different functions, path by path, as from the whole series of each
     pair: independent ones, correlated ones, ρ = 1.
     """
-    seen, now = [], Batch._two
+    seen, now = [], Batch._functions
 
-    def both(self, X, Y):
-        found = now(self, X, Y)
-        if isinstance(X, Nonlin) and isinstance(Y, Nonlin) and X.fn != Y.fn:
+    def both(self, X, Y, centred):
+        found = now(self, X, Y, centred)
+        if X.fn != Y.fn:
             (u,), (v,) = X.args, Y.args
             μ, ν = (self.mean(x) for x in (u, v))
             μ = np.zeros((1, 1)) if μ is None else μ
@@ -404,12 +407,14 @@ def test_series_of_each_function_are_kept(φs, mean):
             μ, ν, a, b, c = (x.ravel() for x in pairs)
             nodes = 2**14 if μ.size <= 16 else 2**12
             old = cross_moment(X.fn, Y.fn, (μ, ν), a, b, c, nodes)
-            new = np.zeros(old.shape) if found is None else found.ravel()
+            means = self.mean(X)[..., :, None] * self.mean(Y)[..., None, :]
+            new = np.zeros(means.shape) if found is None else found
+            new = (new + means if centred else new).ravel()
             seen.append((new, old, np.abs(c).max()))
         return found
 
     with (
-        patch.object(Batch, "_two", both),
+        patch.object(Batch, "_functions", both),
         patch.object(score_paths, "CLOSE_NUMBERS", 0),  # four paths in each batch
     ):
         limit(mixed(φs, mean), draws=64)

@@ -1,12 +1,15 @@
 """Gradients of programs, around mixtures of rows too."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from conftest import BEYOND_THEOREM
 from stack_cases import COV
 
 from infattn_nb import Program, gradients
-from infattn_nb.nonlinearities import erf, gelu, tanh
+from infattn_nb.nonlinearities import erf, gelu, relu, tanh
 
 pytestmark = BEYOND_THEOREM
 
@@ -48,3 +51,14 @@ def test_gradients_take_outputs_of_the_new_forms():
     A, row = p.matrix(), p.readout()
     f = row @ p.nonlin("relu", np.float64(2) * (A @ x) - A @ y)
     assert gradients(p, [f], 8, rng=0).tangent.shape == (1, 1, 1)
+
+
+@pytest.mark.parametrize("width", [8, np.inf])
+def test_gradients_are_pickled_with_their_inner_products(width):
+    p = Program()
+    W, R = p.matrix(), p.readout()
+    h = [W @ v for v in p.inputs(np.eye(2))]
+    g = gradients(p, [R @ relu(x) for x in h], width, rng=0)
+    again, x = pickle.loads(pickle.dumps((g, h[0])))
+    np.testing.assert_array_equal(again.inner(x), g.inner(h[0]))
+    np.testing.assert_array_equal(copy.deepcopy(g).tangent, g.tangent)
