@@ -35,7 +35,7 @@ def report_of(config, # path of a config.json, or a built-in name
     from infattn_nb.huggingface.config import READY
     from infattn_nb.huggingface.read import from_config
     from infattn_nb.numerics import checks
-    checks.count(seed, "seed", least=0)
+    checks.count(seed, "seed", 0, float("inf"))
     words = _words(tokens, text)
     net = from_config(config, words)
     read = net.source.config

@@ -53,7 +53,7 @@ def seed_sequence(rng: Rng = None, name: str = "rng") -> SeedSequence:
     if isinstance(rng, bool) or not hasattr(rng, "__index__"):
         checks.reject(name, "be None, an integer, a SeedSequence or a Generator",
                       f"{rng!r:.60}", f"pass e.g. {name}=0", TypeError)
-    return SeedSequence(checks.count(rng, name, least=0))
+    return SeedSequence(checks.count(rng, name, least=0, most=np.inf))
 
 def child(seed, n):
     "The n-th child of a seed; the seed does not change."

@@ -28,7 +28,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
         weights of the same shape, float64
     """
     scores = checks.floats(x, "x", _OF_A_PROGRAM)
-    axis = checks.output(axis, scores.ndim, "axis", what="an axis")
+    axis = checks.output(axis, max(scores.ndim, 1), "axis", what="an axis")
     y, _ = below_top(scores, axis)
     return _of_differences(y, axis)
 
