@@ -157,7 +157,7 @@ def infattn_train(
                      tokens=tokens, seed=seed)
         numbers = {name: typed_number(x, name.replace("_", "-"))
                    for name, x in typed.items()}
-        start = checks.count(numbers.pop("seed"), "seed", 0, np.inf)
+        start = checks.count(numbers.pop("seed"), "seed", 0, float("inf"))
         texts, letters = letters_of(text, numbers.pop("tokens"))
         model = model_of(config, letters, numbers.pop("layers"))
         with warnings_in_a_line("infattn_train", quiet):
