@@ -48,6 +48,7 @@ setup(
     package_data={cfg["lib_path"]: ["py.typed", "*.pyi", "*/*.pyi", "*.mplstyle", "initialisation/*.html", "initialisation/*.mplstyle", "huggingface/*.toml"]},
     install_requires=cfg["requirements"].split(),
     extras_require={"learning": learning, "dev": [*cfg["dev_requirements"].split(), *learning],
+                    "torch": cfg["torch_requirements"].split(),
                     "docs": cfg["docs_requirements"].split(), "dask": cfg["dask_requirements"].split(),
                     "notebooks": [*cfg["notebooks_requirements"].split(), *learning]},
     entry_points={

@@ -155,12 +155,23 @@ def pytest_ignore_collect(collection_path, config):
         return (asked == "site") != of_site(collection_path) or None
 
 
+def needs_torch(item):
+    "Whether a test stops without torch, as its file or its function says."
+    group = item.get_closest_marker("xdist_group")
+    code = item.function.__code__
+    return (group is not None and group.args == ("torch",)) or (
+        "importorskip" in code.co_names and "torch" in code.co_consts
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    "`pytest -m site`: the tests of pages, sources and wheel."
+    "`pytest -m site`: pages, sources and wheel; `pytest -m torch`: beside torch."
     for item in items:
         if of_site(item.path) and not item.get_closest_marker("slow"):
             item.add_marker("site")
+        if needs_torch(item):
+            item.add_marker("torch")
 
 
 @pytest.fixture

@@ -2,106 +2,11 @@
 
 import dataclasses
 import inspect
-import re
 
 import numpy as np
 import pytest
-import results
+from examples import EXAMPLES, ONE_SENTENCE, OTHERS
 from public import PUBLIC
-
-from infattn_nb import (
-    Attention,
-    AttentionDescent,
-    AttentionRegressor,
-    CircuitDescent,
-    CommonTokens,
-    Mixture,
-    Norm,
-    Program,
-    ProgramTokens,
-    Rotary,
-    ScaleMixture,
-    Thresholds,
-    Tokens,
-    gradients,
-    limit,
-    limit_error,
-    report,
-    scan,
-)
-from infattn_nb.huggingface import RateTransfer
-from infattn_nb.netsor.nodes import AssumptionError, AssumptionWarning
-from infattn_nb.nonlinearities import gelu, relu
-from infattn_nb.theory import ExchangeableScores
-
-ONE_SENTENCE = re.compile(r"`[^`]+` must [^\n]+; [^\n]+")
-NET = results.TRANSFORMER
-BLOCK = NET.blocks[0]
-LAYER = Attention(Tokens(3, gelu, cov=np.eye(3)))
-
-
-def network():
-    p = Program()
-    W, R = p.matrix(), p.readout()
-    return p, [R @ relu(W @ v) for v in p.inputs(np.eye(2))]
-
-
-def program_tokens():
-    p = Program()
-    W = p.matrix()
-    return ProgramTokens(p, [relu(W @ v) for v in p.inputs(np.eye(2))])
-
-
-def mixture(**fields):
-    given = dict(
-        means=np.array([[0.0, 1.0, 2.0], [1.0, -1.0, 0.5]]),
-        variances=np.array([[1.0, 2.0, 0.5], [0.3, 1.0, 0.5]]),
-        weights=np.array([0.25, 0.75]),
-    )
-    return Mixture(**given | fields)
-
-
-EXAMPLES = {
-    "Attention": lambda: LAYER,
-    "Block": lambda: BLOCK,
-    "CommonTokens": lambda: CommonTokens(3, relu),
-    "Chain": results.chain,
-    "FeedForward": lambda: BLOCK.feedforward,
-    "Gradients": results.slopes,
-    "HierarchicalGaussian": results.law,
-    "Limit": lambda: limit(network()[0], 64),
-    "LimitErrorResult": lambda: limit_error(LAYER, 256, draws=2**14),
-    "Mixture": mixture,
-    "Nonlinearity": lambda: relu,
-    "Norm": Norm,
-    "ProgramGradients": lambda: gradients(*network(), 8),
-    "RateTransfer": lambda: RateTransfer(
-        [8], [0.1], np.ones((1, 1, 2)), np.ones((1, 2)), False, {}
-    ),
-    "Report": lambda: report(NET, size=4, rng=0),
-    "Rotary": Rotary,
-    "Scan": lambda: scan(NET, scores=(1, 2), residual=(1,), size=2, rng=0),
-    "SelfAttention": lambda: BLOCK.attention,
-    "Thresholds": Thresholds,
-    "Tokens": lambda: Tokens(3, relu),
-    "Training": results.training,
-    "Transformer": lambda: NET,
-}
-OTHERS = {  # public classes that are no records
-    "AssumptionError": lambda: AssumptionError("a sentence"),
-    "AssumptionWarning": lambda: AssumptionWarning("a sentence"),
-    "AttentionDescent": results.descent,
-    "CircuitDescent": results.circuits,
-    "AttentionDescent, infinitely many heads": lambda: results.descent(heads=np.inf),
-    "AttentionDescent, not fitted": AttentionDescent,
-    "CircuitDescent, not fitted": CircuitDescent,
-    "AttentionRegressor": results.regressor,
-    "AttentionRegressor, not fitted": AttentionRegressor,
-    "ExchangeableScores": lambda: ExchangeableScores(np.eye(2), [1.0]),
-    "Program": results.program,
-    "ProgramTokens": program_tokens,
-    "ScaleMixture": lambda: ScaleMixture([1.0, 2.0]),
-}
 
 
 def is_record(kind):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from functools import lru_cache
+from itertools import chain, combinations
 from pathlib import Path
 
 import api_pages
@@ -632,3 +633,35 @@ def test_workflows():
     assert any(
         "-m site" in step.get("run", "") for step in docs["build"]["steps"]
     )  # the browser looks at every page
+
+
+MARKS = "slow", "site", "long", "torch"
+
+
+def selections(text):
+    "The expressions after `pytest -m` in a script or a workflow."
+    quoted = re.findall(r"""pytest (?:-\w+ )*-m (?:"([^"]+)"|(\w+))""", text)
+    return [a or b for a, b in quoted]
+
+
+def test_every_test_is_selected_by_a_job_that_has_what_it_needs():
+    """All combinations of marks: by each push, or by night if it is slow. The first
+    command of .ci/run has no torch; a file that needs it is skipped there.
+    """
+    ci = (ROOT / ".ci/run").read_text()
+    nightly = (ROOT / ".github/workflows/nightly.yml").read_text()
+    pinned = re.search(
+        r"torch_requirements = (.*)", (ROOT / "settings.ini").read_text()
+    )
+    assert all("==" in name for name in pinned[1].split())
+    without, beside = ci.split("[torch]")
+    quick = re.search(r"-m '(.*?)'", (ROOT / "pyproject.toml").read_text())[1]
+    daily = {"": [quick, *selections(without)], "torch": selections(beside)}
+    assert "[dev,dask,torch]" in nightly
+    for marks in map(
+        set, chain.from_iterable(combinations(MARKS, k) for k in range(len(MARKS) + 1))
+    ):
+        known = {mark: mark in marks for mark in MARKS}
+        some = daily["torch" if "torch" in marks else ""]
+        jobs = selections(nightly) if "slow" in marks else some
+        assert any(eval(job, {}, known) for job in jobs), marks
