@@ -146,6 +146,7 @@ class Nonlinearity:
                           f"{self} of {self.arity}", "write a program and take its "
                           "limit")
         Σ = checks.cov(cov)
+        return_error = checks.flag(return_error, "return_error")
         i, j = np.triu_indices(Σ.shape[-1])
         a = Σ[..., i, i]
         b = Σ[..., j, j]

@@ -274,6 +274,7 @@ class Attention(AttentionSpec, HasTokens):
             with a constant S, or (law, error (s, s))
         """
         draws = checks.count(draws, "draws", 2, 2**16)
+        return_error = checks.flag(return_error, "return_error")
         if not self.equal_heads:
             checks.reject("var_o", "be one number for infinitely many heads",
                           f"{self.heads} numbers", "pass their mean")

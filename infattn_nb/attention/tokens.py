@@ -266,7 +266,7 @@ class Tokens(TokenLaw):
             (tokens, total variation)
         """
         tv = self.tv_error(n)
-        if not exact and tv < 1e-12:
+        if not checks.flag(exact, "exact") and tv < 1e-12:
             return replace(self, activation=identity), tv
         if 1e10 < n < np.inf and tv:
             checks.reject("width", "be at most 1e10 for tokens with a nonlinearity",

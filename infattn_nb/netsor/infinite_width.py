@@ -182,7 +182,7 @@ class Limit:
         ndarray
             (r, r)
         """
-        scores = self.program.own(Score, scores, "scores")
+        scores = self.program.own(Score, scores, "scores", some=True)
         found = self.drawn.answers(lambda batch: _score_cov(self.drawn, batch, scores))
         both, left, right = _weighted(self.drawn, found)
         return both - left*right
@@ -308,7 +308,7 @@ def _weighted(drawn, answers):
 def _average(drawn, answers, return_error, error_of):
     "The mean over paths, with its standard error and quadrature error."
     value = _weighted(drawn, answers)
-    if not return_error:
+    if not checks.flag(return_error, "return_error"):
         return value
     left = 0.
     if drawn.error:

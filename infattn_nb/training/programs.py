@@ -322,7 +322,8 @@ class Training:
             (networks, m), or (networks, k, m) for lists and stacks of k rows; m = 1 for
             outputs and scores; the scores of a block are listed row by row
         """
-        asked = self._learner.plan.program.own((Vector, Score), nodes, "nodes")
+        asked = self._learner.plan.program.own(
+            (Vector, Score), nodes, "nodes", some=True)
         blocks = []
         plan = self._plan_of(asked)
         for networks, states in self._asked(plan, when):

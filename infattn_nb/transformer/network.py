@@ -161,7 +161,7 @@ class Transformer(Network):
         """
         net = at_width(self, width, fixed)
         n = net.width_of(width, coords)
-        return net.draw_chain(n, size, rng, coords, bool(scores))
+        return net.draw_chain(n, size, rng, coords, checks.flag(scores, "scores"))
 
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   readout: Any = "last", texts: Any = None,
@@ -239,7 +239,7 @@ class Transformer(Network):
         about = dict(texts=self.texts, allowed=self.who_attends())
         mean = Chain(*(x.mean(0) for x in runs), **about)
         error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), **about)
-        return (mean, error) if return_error else mean
+        return (mean, error) if checks.flag(return_error, "return_error") else mean
 
     def program(self, texts: Any = None, *,
                 readout: str = "last") -> tuple[Program, Any]:

@@ -739,6 +739,9 @@ class Gradients(ByBlock):
         if what == "stream":
             squares = np.einsum("...ii->...", self.gram)
             return {"stream": squares.reshape(-1, squares.shape[-1])}
+        if matrices is not None and not np.iterable(matrices):
+            checks.reject("matrices", "be names of matrices", f"{matrices!r:.40}",
+                          "pass e.g. 'qkv'", TypeError)
         wanted = list(self.squared_norms) if matrices is None else list(matrices)
         for name in wanted:
             checks.choice(name, "matrices", tuple(self.squared_norms))

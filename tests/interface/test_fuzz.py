@@ -157,11 +157,14 @@ def parameters(call):
 
 
 def methods(kind):
-    "The names of the public methods of a class that this package wrote."
+    "The methods of a class that document their parameters, or have none."
     for word in getattr(kind, "_shown", dir(kind)):
         method = inspect.unwrap(getattr(kind, word, None) or kind)
         ours = (getattr(method, "__module__", "") or "").startswith("infattn_nb")
-        if word[0] != "_" and ours and inspect.isfunction(method):
+        if word[0] == "_" or not ours or not inspect.isfunction(method):
+            continue
+        documented = "Parameters\n" in (method.__doc__ or "")
+        if documented or method.__code__.co_argcount == 1:
             yield word
 
 
