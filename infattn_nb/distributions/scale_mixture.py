@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TINIEST', 'FAR_OUT', 'UNCERTAIN', 'HEAVY_TAIL', 'NO_MEAN', 'LARGEST_TERMS', 'MOST_ATOMS', 'BINS', 'NODES', 'FARTHEST',
            'ENOUGH', 'value_and_error', 'unwatched_tails', 'tail_index', 'ScaleMixture', 'FrozenMixture', 'head_mean',
-           'mixture_of_heads', 'head_rules', 'mixture_of_rules', 'Mixture']
+           'mixture_of_heads', 'head_rules', 'mixture_of_rules', 'Mixture', 'LocationMixture']
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #takes
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol, cast, overload
 import numpy as np
 from numpy.random import RandomState, default_rng
 from scipy.integrate import quad
-from scipy.special import factorial2, log_ndtr, logsumexp, ndtr, ndtri
+from scipy.special import comb, factorial2, log_ndtr, logsumexp, ndtr, ndtri
 from scipy.stats import norm, rv_continuous
 from scipy.stats.distributions import rv_frozen
 
@@ -86,7 +86,7 @@ def _with_error(method: Callable) -> _Method:
     def wrapped(self, *args, return_error=False, **kwargs):
         x, given = _bind(bound, name, self, *args, **kwargs)
         ask = lambda law: method(law, *given)
-        tail = name in _TAILS
+        tail = name in _TAILS and isinstance(self, ScaleMixture)
         if return_error:
             value, error = value_and_error(ask, self)
             if tail:
@@ -1087,3 +1087,131 @@ class Mixture:
         k = rng.choice(len(self.weights), shape, p=self.weights/self.weights.sum())
         z = rng.standard_normal((*shape, *self.means.shape[1:]))
         return self.means[k] + np.sqrt(self.variances[k])*z
+
+# %% ../../nbs/distributions/scale_mixture.ipynb #locationcell
+def _pointwise(name):
+    "A method of scipy's class from the method of `Mixture`, in bounded memory."
+    def method(self, x):
+        x = np.asarray(x, dtype=float)
+        out = np.empty(x.shape)
+        M = self.weights.size
+        for k, b in pieces(x.size, max(1, 2**20//M)):
+            part = x.flat[k:k + b]
+            means = np.broadcast_to(self.mixture.means, (M, part.size))
+            variances = np.broadcast_to(self.mixture.variances, (M, part.size))
+            law = Mixture(means, variances, self.weights)
+            out.flat[k:k + b] = getattr(law, name)(part)
+        return out
+    return method
+
+class LocationMixture(rv_continuous):
+    r"""The law of $m + \sqrt v\,z$ for weighted draws of $(m, v)$, as in scipy.
+
+    It has all of scipy's methods, plus `kurtosis` (excess). Methods that return numbers
+    accept `return_error=True` and then return (value, error). The error is the spread
+    over 16 parts of the draws, divided by four."""
+    def __init__(self, means: ArrayLike, variances: ArrayLike, weights: ArrayLike,
+                 nearby: "Sequence[LocationMixture]" = (), parts: int = 16) -> None:
+        """
+        Parameters
+        ----------
+        means
+            m, (M,)
+        variances
+            v, not negative, (M,)
+        weights
+            not negative, (M,), with sum one
+        nearby
+            laws whose inputs differ by their own errors; the largest change is added
+        parts
+            number of parts for the error; 0: none
+        """
+        super().__init__(name="mixture of Gaussians")
+        columns = np.asarray(means)[:, None], np.asarray(variances)[:, None]
+        self.mixture = Mixture(*columns, np.asarray(weights))
+        self.weights = self.mixture.weights
+        self.replicates = self._split(min(parts, self.weights.size))
+        self.coarse = None
+        self.nearby = tuple(nearby)
+        self.merged = False
+
+    def _split(self, parts):
+        "Laws from every 16th draw, and two equal laws if there is only one draw."
+        if parts < 2:
+            return [self]*2
+        draws = self.mixture.means[:, 0], self.mixture.variances[:, 0], self.weights
+        each = [[x[k::parts] for x in draws] for k in range(parts)]
+        return [LocationMixture(m, v, w/w.sum(), parts=0) for m, v, w in each
+                if w.sum() > 0]
+
+    def __repr__(self) -> str:
+        return (f"LocationMixture({self.weights.size:,} Gaussians, mean "
+                f"{self.mean():.6g}, standard deviation {self.std():.6g})")
+
+    def _updated_ctor_param(self):
+        m, v = self.mixture.means[:, 0], self.mixture.variances[:, 0]
+        return dict(means=m, variances=v, weights=self.weights, nearby=self.nearby)
+
+    rvs = ScaleMixture.rvs
+    pdf = _with_error(rv_continuous.pdf)
+    logpdf = _with_error(rv_continuous.logpdf)
+    cdf = _with_error(rv_continuous.cdf)
+    sf = _with_error(rv_continuous.sf)
+    logsf = _with_error(rv_continuous.logsf)
+    logcdf = _with_error(rv_continuous.logcdf)
+    ppf = _with_error(rv_continuous.ppf)
+    isf = _with_error(rv_continuous.isf)
+    mean = _with_error(rv_continuous.mean)
+    var = _with_error(rv_continuous.var)
+    std = _with_error(rv_continuous.std)
+    median = _with_error(rv_continuous.median)
+    interval = _with_error(rv_continuous.interval)
+    entropy = _with_error(rv_continuous.entropy)
+
+    @_with_error
+    def kurtosis(self, loc: ArrayLike = 0., scale: ArrayLike = 1.) -> np.ndarray:
+        """The excess kurtosis.
+
+        Parameters
+        ----------
+        loc
+            does not matter
+        scale
+            above zero; does not matter otherwise
+        """
+        return super().stats(loc, scale, moments="k")
+
+    # methods that scipy calls
+    _pdf = _pointwise("pdf")
+    _logpdf = _pointwise("logpdf")
+    _cdf = _pointwise("cdf")
+    _sf = _pointwise("sf")
+    _logcdf = _pointwise("logcdf")
+    _logsf = _pointwise("logsf")
+    _ppf = _pointwise("ppf")
+    _isf = _pointwise("isf")
+
+    def _shape_info(self):
+        return []
+
+    def _rvs(self, size=(), random_state=None):
+        one = partial(_one_value, self.mixture)
+        return draw(one, size, one_seed(None, random_state))
+
+    def _stats(self):
+        law = self.mixture
+        off = law.means[:, 0] - law.mean()
+        third = self.weights @ (off**3 + 3*off*law.variances[:, 0])
+        with np.errstate(invalid="ignore"):
+            skewness = third/law.std()[0]**3
+        return law.mean()[0], law.var()[0], skewness, law.kurtosis()[0]
+
+    def _munp(self, n):
+        m, v = self.mixture.means[:, 0], self.mixture.variances[:, 0]
+        terms = [comb(n, 2*j)*max(factorial2(2*j - 1), 1)*m**(n - 2*j)*v**j
+                 for j in range(int(n)//2 + 1)]
+        return self.weights @ sum(terms)
+
+def _one_value(mixture, n, g):
+    "n draws of a mixture of one value."
+    return mixture.rvs(n, g)[:, 0]
