@@ -1024,7 +1024,8 @@ def _orthant(y, means, L, u): # (Y, s), (s, n), (s, s, n), (s − 1, n) -> (Y, n
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         for j in range(len(L)):
             off = y[:, j, None] - means[j] - np.einsum("kn,kyn->yn", L[j, :j], z[:j])
-            bound = np.where((off == 0) & (L[j, j] == 0), 0., off/L[j, j])
+            bound = off/np.abs(L[j, j]) # a vanishing pivot may be −0
+            bound = np.where((off == 0) & (L[j, j] == 0), 0., bound)
             below = ndtr(bound)
             p *= below
             if j < len(L) - 1:
