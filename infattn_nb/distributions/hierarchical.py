@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEAST_EFFECTIVE_DRAWS', 'PEAK_RADIUS', 'BETTER_BELOW', 'POINTS_AT_ONCE', 'HierarchicalGaussian', 'ConstantGaussian',
-           'AveragedGaussian', 'ConditionalGaussian', 'log_densities']
+           'AveragedGaussian', 'log_densities', 'ConditionalGaussian']
 
 # %% ../../nbs/distributions/hierarchical.ipynb #a0411b9c
 from collections.abc import Callable, Mapping, Sequence
@@ -750,6 +750,244 @@ class AveragedGaussian(ConstantGaussian):
         others = [law._log_density(y, 1, 0, 0)[0] for law in laws]
         return value, error + _error_of_mean(others)
 
+# %% ../../nbs/distributions/hierarchical.ipynb #helpers
+def _repeat(S, size, rng):
+    return np.broadcast_to(S, (size, *S.shape))
+
+def _repeat_variance(S, i, size, rng):
+    return np.full(size, S[i, i])
+
+def _one_seed(rng):
+    "One seed, with which draws can be repeated; for a Generator, its next child."
+    root = seed_sequence(rng)
+    return root.spawn(1)[0] if isinstance(rng, Generator) else root
+
+def _log_density_if_any(law, at, *options):
+    "Log density of a law in `nearby`; inf if it has no density."
+    try:
+        return law._undisturbed_log_density(at, *options)[0]
+    except ValueError:
+        return np.full(at.shape[:-1], np.inf)
+
+def _error_of_mean(x):
+    "The standard error of the mean of independent estimates, on the first axis."
+    with np.errstate(invalid="ignore"): # infinities that agree
+        return np.nan_to_num(np.std(x, axis=0, ddof=1)/np.sqrt(len(x)), posinf=np.inf)
+
+def _largest_change(others, value):
+    "The largest distance of others from a value; equal infinities have distance 0."
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(np.abs(others - value), posinf=np.inf).max(0)
+
+def _diagonal(law, i, n, g):
+    return _covariances(law, n, g)[:, i, i]
+
+def _outputs(law, n, g):
+    "n draws of y."
+    if law.direct:
+        return checks.real(law.direct(n, g), f"direct({n}, rng)", (n, law.dim),
+                           "(-∞, ∞)", "put the samples on the first axis, or correct "
+                           "the sampler")
+    g_S, g_z = g.spawn(2)
+    L = psd_factor(np.moveaxis(_covariances(law, n, g_S), 0, -1))
+    return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))
+
+def _covariances(law, n, g):
+    "n draws of S; reject matrices that are not covariance matrices."
+    name = f"sample({n}, rng)"
+    shape = (n, law.dim, law.dim)
+    S = checks.real(law.sample(n, g), name, shape, remedy="put the samples first")
+    v = np.diagonal(S, axis1=1, axis2=2)
+    with np.errstate(invalid="ignore", over="ignore"):
+        bounded = S*S <= 1.01*v[:, :, None]*v[:, None]
+    if not ((v >= 0) & (v < np.inf)).all() or not bounded.all():
+        checks.reject(name, "return covariances", "NaN, infinity, a negative variance "
+                      "or a correlation beyond 1", "correct the sampler")
+    if not (np.abs(S - S.mT) <= 1e-9*np.sqrt(v[:, :, None]*v[:, None])).all():
+        checks.reject(name, "return covariances", "S != Sᵀ", "return (S + Sᵀ)/2 if "
+                      "that is what you mean")
+    if law.dim > 2 and not _semidefinite(S):
+        checks.reject(name, "return covariances", "one that is not positive "
+                      "semidefinite", "correct the sampler")
+    return S
+
+def _semidefinite(S):
+    "Test whether matrices with correlations up to one are positive semidefinite."
+    v = np.diagonal(S, axis1=1, axis2=2)
+    least = 1e-9*v.max(1) + TINIEST
+    return checks.has_root(S + least[:, None, None]*np.eye(S.shape[1]))
+
+def _log_densities_given(y, S):
+    "log N(y; 0, S) for all y and draws of S: (Y, n)."
+    return log_densities(y, _regular(psd_factor(np.moveaxis(S, 0, -1))))
+
+LEAST_EFFECTIVE_DRAWS = 100 # effective draws that an average needs
+PEAK_RADIUS = 1e-4 # standard deviations; nearer to an infinite density draws fail
+BETTER_BELOW = 1000 # effective draws; with fewer, tilts or particles are used
+POINTS_AT_ONCE = 2**13 # points that share their draws
+
+def _log_mean(sample, log_terms, y, n, rng):
+    "Log of the mean of exp(log_terms(y, draws)), its error, and where it is poor."
+    flat = y.reshape(-1, y.shape[-1])
+    if len(flat) > POINTS_AT_ONCE:
+        rng = _one_seed(rng) # the same draws for all
+    kept = min(LARGEST_TERMS, n//5)
+    found: list[Any] = [np.zeros((3, 0))]
+    for k, b in pieces(len(flat), POINTS_AT_ONCE):
+        statistic = partial(_log_sums, log_terms, flat[k:k+b], kept)
+        total = fold(sample, statistic, n, rng, combine=partial(_combined, kept))
+        found.append([*total[:2], tail_index(np.sort(total[2:], axis=0))])
+    log_f, log_f2, index = np.concatenate(found, 1).reshape(3, *y.shape[:-1])
+    error, poor = _log_error(log_f, log_f2, index, n)
+    return np.array(log_f - np.log(n)), error, poor
+
+def _log_sums(log_terms, y, kept, draws):
+    "Logarithms of Σ f and Σ f² over draws for each y, and the largest log f."
+    most = max(1, 2**20//(y.shape[-1]*len(draws)))
+    parts = []
+    for k, b in pieces(len(y), most):
+        log_f = log_terms(y[k:k+b], draws)
+        first = [logsumexp(log_f, axis=1), logsumexp(2*log_f, axis=1)]
+        parts.append(np.concatenate([first, _largest(kept, log_f.T)]))
+    return np.concatenate(parts, axis=1)
+
+def _combined(kept, a, b):
+    "The sums of two blocks together."
+    tails = np.concatenate([a[2:], b[2:]])
+    return np.concatenate([np.logaddexp(a[:2], b[:2]), _largest(kept, tails)])
+
+def _largest(kept, log_f):
+    "The largest `kept` + 1 values along the first axis."
+    if len(log_f) <= kept + 1:
+        return log_f
+    return np.partition(log_f, len(log_f) - kept - 1, axis=0)[-kept - 1:]
+
+def _log_error(log_f, log_f2, index, n):
+    "Standard error of log Σ f, inf if unknown, and where it is unreliable."
+    found = log_f > -np.inf
+    ratio = np.where(found, log_f2, 0.) - 2*np.where(found, log_f, 0.)
+    log_spread = np.minimum(np.maximum(ratio + np.log(n), 0.), 700.)
+    effective = n*np.exp(-log_spread)
+    heavy = index > HEAVY_TAIL
+    few = (effective < min(LEAST_EFFECTIVE_DRAWS, n/8)) & (n > 1)
+    error = np.where(found, np.sqrt(np.expm1(log_spread)/n), 0.)
+    poor = found & ((effective < BETTER_BELOW) | heavy)
+    return np.where(found & (few | heavy), np.inf, error), poor
+
+def _far_seeds(rng, islands):
+    "Seeds of the islands, different from those of all blocks of draws."
+    root = seed_sequence(rng)
+    if isinstance(rng, Generator):
+        return root.spawn(islands)
+    apart = SeedSequence(root.entropy, spawn_key=(*root.spawn_key, 2**32 - 1))
+    return apart.spawn(islands)
+
+def _warn_far_out(error):
+    "Warn once, with the number of points that lie too far in the tails."
+    lost = np.count_nonzero(np.isinf(error))
+    if lost:
+        checks.warn(f"{lost} of {np.size(error)} points lie so far out in the tails, "
+                    "or so near to a point of infinite density, that too few draws of "
+                    "S contribute to their density; their stated error is inf; pass "
+                    "more `draws` or `islands`, or use `marginal`, which is exact in "
+                    "the tails of a limit")
+
+def _regular(L):
+    "The factors of nonsingular covariances; an error if over 1 % are singular."
+    regular = (np.einsum("iin->in", L) > 0).all(0)
+    if regular.mean() < .99:
+        checks.reject("law", "have a density", "singular covariances",
+                      "leave out outputs that others determine")
+    return L[..., regular]
+
+def log_densities(y, L, means=None):
+    "log N(y; m, L Lᵀ) for each y, m (s, n) and L (s, s, n), by substitution: (Y, n)."
+    pivots = np.einsum("iin->in", L)
+    dim = len(L)
+    z = np.empty((dim, len(y), len(pivots[0])))
+    means = np.zeros(pivots.shape) if means is None else means
+    log_unit = np.log(pivots).sum(0) + dim/2*np.log(2*np.pi)
+    with np.errstate(all="ignore"): # beyond 1e150 the squares overflow
+        for j in range(dim):
+            known = np.einsum("kn,kyn->yn", L[j, :j], z[:j])
+            z[j] = (y[:, j, None] - means[j] - known)/pivots[j]
+        log_f = -(z*z).sum(0)/2 - log_unit
+    return np.where(np.isnan(log_f), -np.inf, log_f)
+
+# %% ../../nbs/distributions/hierarchical.ipynb #belowcell
+def _below(law, y, draws, rng):
+    "Probabilities (...) below y (..., dim), and their standard errors."
+    flat = y.reshape(-1, law.dim)
+    with np.errstate(invalid="ignore"): # ∞ − ∞
+        order = np.argsort(flat.sum(0)) # the least probable first
+    task = partial(_block_below, law, flat[:, order], order)
+    found = list(in_order(task, law._blocks(draws, rng)))
+    weights = np.array([w for _, w in found])
+    each = np.array([p for p, _ in found])
+    value = weights @ each/weights.sum()
+    if len(each) > 1: # the mean of the blocks is a ratio if the weights differ
+        spread = weights/weights.mean() @ (each - value)**2/(len(each) - 1)
+        error = np.sqrt(spread/len(each))
+    else:
+        error = np.full(value.shape, np.inf)
+    return value.reshape(y.shape[:-1]), error.reshape(y.shape[:-1])
+
+def _block_below(law, y, order, block, seed):
+    "The weighted mean probabilities (Y,) of one block, and its weight."
+    log_w, means, L = law._gaussians(order, block, seed)
+    w = np.exp(log_w)
+    free = law.dim - 1
+    u = ndtr(sobol_normals(free, w.size, child(seed, 0))) if free else None
+    total = np.zeros(len(y))
+    for k, b in pieces(len(y), max(1, 2**18//w.size)):
+        total[k:k + b] = _orthant(y[k:k + b], means, L, u) @ w
+    return total/w.sum(), w.sum()
+
+def _orthant(y, means, L, u): # (Y, s), (s, n), (s, s, n), (s − 1, n) -> (Y, n)
+    "Estimates of P(m + L z ≤ y): z one after another, below its bound (Genz, 1992)."
+    p = np.ones((len(y), L.shape[-1]))
+    z = np.zeros((len(L), *p.shape))
+    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
+        for j in range(len(L)):
+            off = y[:, j, None] - means[j] - np.einsum("kn,kyn->yn", L[j, :j], z[:j])
+            bound = off/np.abs(L[j, j]) # a vanishing pivot may be −0
+            bound = np.where((off == 0) & (L[j, j] == 0), 0., bound)
+            below = ndtr(bound)
+            p *= below
+            if j < len(L) - 1:
+                z[j] = ndtri(np.clip(u[j]*below, TINIEST, 1 - 1e-16))
+    return p
+
+# %% ../../nbs/distributions/hierarchical.ipynb #entropycell
+def _entropy_of_factor(L):
+    "The entropy of N(0, L Lᵀ), and its error."
+    with np.errstate(divide="ignore"): # singular
+        return float(np.log(np.diag(L)).sum() + len(L)*norm.entropy()), 0.
+
+def _entropy_of_mixture(law, draws, rng):
+    "The entropy and its error, from one y for each draw of a Gaussian."
+    task = partial(law._gaussians, range(law.dim))
+    found = zip(*in_order(task, law._blocks(law._enough(draws), rng)))
+    log_w, means, L = (np.concatenate(x, -1) for x in found)
+    log_w -= logsumexp(log_w)
+    w = np.exp(log_w)
+    if w[~(np.einsum("iin->in", L) > 0).all(0)].sum() > .01: # as for the density
+        return -np.inf, 0.
+    z = default_rng(child(rng, 2**31)).standard_normal(means.shape)
+    y = (means + np.einsum("ijn,jn->in", L, z)).T
+    log_f = np.zeros((2, w.size)) # with its own Gaussian, and without
+    for k, b in pieces(w.size, max(1, 2**20//w.size)):
+        terms = log_densities(y[k:k + b], L, means) + log_w
+        own = np.take_along_axis(terms, np.arange(k, k + b)[:, None], 1)[:, 0]
+        log_f[0, k:k + b] = logsumexp(terms, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            others = np.log(-np.expm1(own - log_f[0, k:k + b]))
+        log_f[1, k:k + b] = log_f[0, k:k + b] + others - np.log1p(-w[k:k + b])
+    low, high = -(log_f @ w)
+    value = (low + high)/2
+    spread = log_f.mean(0) + value
+    return float(value), float(np.sqrt(w**2 @ spread**2) + (high - low)/2)
+
 # %% ../../nbs/distributions/hierarchical.ipynb #conditionalcell
 @checks.completes("effective_draws", "known", "outputs")
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -987,241 +1225,3 @@ def _resampled_covariances(L, w, size, g):
     "Covariances of the weighted Gaussians."
     L = L[..., g.choice(w.size, size, p=w)]
     return np.einsum("ikn,jkn->nij", L, L)
-
-# %% ../../nbs/distributions/hierarchical.ipynb #belowcell
-def _below(law, y, draws, rng):
-    "Probabilities (...) below y (..., dim), and their standard errors."
-    flat = y.reshape(-1, law.dim)
-    with np.errstate(invalid="ignore"): # ∞ − ∞
-        order = np.argsort(flat.sum(0)) # the least probable first
-    task = partial(_block_below, law, flat[:, order], order)
-    found = list(in_order(task, law._blocks(draws, rng)))
-    weights = np.array([w for _, w in found])
-    each = np.array([p for p, _ in found])
-    value = weights @ each/weights.sum()
-    if len(each) > 1: # the mean of the blocks is a ratio if the weights differ
-        spread = weights/weights.mean() @ (each - value)**2/(len(each) - 1)
-        error = np.sqrt(spread/len(each))
-    else:
-        error = np.full(value.shape, np.inf)
-    return value.reshape(y.shape[:-1]), error.reshape(y.shape[:-1])
-
-def _block_below(law, y, order, block, seed):
-    "The weighted mean probabilities (Y,) of one block, and its weight."
-    log_w, means, L = law._gaussians(order, block, seed)
-    w = np.exp(log_w)
-    free = law.dim - 1
-    u = ndtr(sobol_normals(free, w.size, child(seed, 0))) if free else None
-    total = np.zeros(len(y))
-    for k, b in pieces(len(y), max(1, 2**18//w.size)):
-        total[k:k + b] = _orthant(y[k:k + b], means, L, u) @ w
-    return total/w.sum(), w.sum()
-
-def _orthant(y, means, L, u): # (Y, s), (s, n), (s, s, n), (s − 1, n) -> (Y, n)
-    "Estimates of P(m + L z ≤ y): z one after another, below its bound (Genz, 1992)."
-    p = np.ones((len(y), L.shape[-1]))
-    z = np.zeros((len(L), *p.shape))
-    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
-        for j in range(len(L)):
-            off = y[:, j, None] - means[j] - np.einsum("kn,kyn->yn", L[j, :j], z[:j])
-            bound = off/np.abs(L[j, j]) # a vanishing pivot may be −0
-            bound = np.where((off == 0) & (L[j, j] == 0), 0., bound)
-            below = ndtr(bound)
-            p *= below
-            if j < len(L) - 1:
-                z[j] = ndtri(np.clip(u[j]*below, TINIEST, 1 - 1e-16))
-    return p
-
-# %% ../../nbs/distributions/hierarchical.ipynb #entropycell
-def _entropy_of_factor(L):
-    "The entropy of N(0, L Lᵀ), and its error."
-    with np.errstate(divide="ignore"): # singular
-        return float(np.log(np.diag(L)).sum() + len(L)*norm.entropy()), 0.
-
-def _entropy_of_mixture(law, draws, rng):
-    "The entropy and its error, from one y for each draw of a Gaussian."
-    task = partial(law._gaussians, range(law.dim))
-    found = zip(*in_order(task, law._blocks(law._enough(draws), rng)))
-    log_w, means, L = (np.concatenate(x, -1) for x in found)
-    log_w -= logsumexp(log_w)
-    w = np.exp(log_w)
-    if w[~(np.einsum("iin->in", L) > 0).all(0)].sum() > .01: # as for the density
-        return -np.inf, 0.
-    z = default_rng(child(rng, 2**31)).standard_normal(means.shape)
-    y = (means + np.einsum("ijn,jn->in", L, z)).T
-    log_f = np.zeros((2, w.size)) # with its own Gaussian, and without
-    for k, b in pieces(w.size, max(1, 2**20//w.size)):
-        terms = log_densities(y[k:k + b], L, means) + log_w
-        own = np.take_along_axis(terms, np.arange(k, k + b)[:, None], 1)[:, 0]
-        log_f[0, k:k + b] = logsumexp(terms, axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            others = np.log(-np.expm1(own - log_f[0, k:k + b]))
-        log_f[1, k:k + b] = log_f[0, k:k + b] + others - np.log1p(-w[k:k + b])
-    low, high = -(log_f @ w)
-    value = (low + high)/2
-    spread = log_f.mean(0) + value
-    return float(value), float(np.sqrt(w**2 @ spread**2) + (high - low)/2)
-
-# %% ../../nbs/distributions/hierarchical.ipynb #helpers
-def _repeat(S, size, rng):
-    return np.broadcast_to(S, (size, *S.shape))
-
-def _repeat_variance(S, i, size, rng):
-    return np.full(size, S[i, i])
-
-def _one_seed(rng):
-    "One seed, with which draws can be repeated; for a Generator, its next child."
-    root = seed_sequence(rng)
-    return root.spawn(1)[0] if isinstance(rng, Generator) else root
-
-def _log_density_if_any(law, at, *options):
-    "Log density of a law in `nearby`; inf if it has no density."
-    try:
-        return law._undisturbed_log_density(at, *options)[0]
-    except ValueError:
-        return np.full(at.shape[:-1], np.inf)
-
-def _error_of_mean(x):
-    "The standard error of the mean of independent estimates, on the first axis."
-    with np.errstate(invalid="ignore"): # infinities that agree
-        return np.nan_to_num(np.std(x, axis=0, ddof=1)/np.sqrt(len(x)), posinf=np.inf)
-
-def _largest_change(others, value):
-    "The largest distance of others from a value; equal infinities have distance 0."
-    with np.errstate(invalid="ignore"):
-        return np.nan_to_num(np.abs(others - value), posinf=np.inf).max(0)
-
-def _diagonal(law, i, n, g):
-    return _covariances(law, n, g)[:, i, i]
-
-def _outputs(law, n, g):
-    "n draws of y."
-    if law.direct:
-        return checks.real(law.direct(n, g), f"direct({n}, rng)", (n, law.dim),
-                           "(-∞, ∞)", "put the samples on the first axis, or correct "
-                           "the sampler")
-    g_S, g_z = g.spawn(2)
-    L = psd_factor(np.moveaxis(_covariances(law, n, g_S), 0, -1))
-    return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))
-
-def _covariances(law, n, g):
-    "n draws of S; reject matrices that are not covariance matrices."
-    name = f"sample({n}, rng)"
-    shape = (n, law.dim, law.dim)
-    S = checks.real(law.sample(n, g), name, shape, remedy="put the samples first")
-    v = np.diagonal(S, axis1=1, axis2=2)
-    with np.errstate(invalid="ignore", over="ignore"):
-        bounded = S*S <= 1.01*v[:, :, None]*v[:, None]
-    if not ((v >= 0) & (v < np.inf)).all() or not bounded.all():
-        checks.reject(name, "return covariances", "NaN, infinity, a negative variance "
-                      "or a correlation beyond 1", "correct the sampler")
-    if not (np.abs(S - S.mT) <= 1e-9*np.sqrt(v[:, :, None]*v[:, None])).all():
-        checks.reject(name, "return covariances", "S != Sᵀ", "return (S + Sᵀ)/2 if "
-                      "that is what you mean")
-    if law.dim > 2 and not _semidefinite(S):
-        checks.reject(name, "return covariances", "one that is not positive "
-                      "semidefinite", "correct the sampler")
-    return S
-
-def _semidefinite(S):
-    "Test whether matrices with correlations up to one are positive semidefinite."
-    v = np.diagonal(S, axis1=1, axis2=2)
-    least = 1e-9*v.max(1) + TINIEST
-    return checks.has_root(S + least[:, None, None]*np.eye(S.shape[1]))
-
-def _log_densities_given(y, S):
-    "log N(y; 0, S) for all y and draws of S: (Y, n)."
-    return log_densities(y, _regular(psd_factor(np.moveaxis(S, 0, -1))))
-
-LEAST_EFFECTIVE_DRAWS = 100 # effective draws that an average needs
-PEAK_RADIUS = 1e-4 # standard deviations; nearer to an infinite density draws fail
-BETTER_BELOW = 1000 # effective draws; with fewer, tilts or particles are used
-POINTS_AT_ONCE = 2**13 # points that share their draws
-
-def _log_mean(sample, log_terms, y, n, rng):
-    "Log of the mean of exp(log_terms(y, draws)), its error, and where it is poor."
-    flat = y.reshape(-1, y.shape[-1])
-    if len(flat) > POINTS_AT_ONCE:
-        rng = _one_seed(rng) # the same draws for all
-    kept = min(LARGEST_TERMS, n//5)
-    found: list[Any] = [np.zeros((3, 0))]
-    for k, b in pieces(len(flat), POINTS_AT_ONCE):
-        statistic = partial(_log_sums, log_terms, flat[k:k+b], kept)
-        total = fold(sample, statistic, n, rng, combine=partial(_combined, kept))
-        found.append([*total[:2], tail_index(np.sort(total[2:], axis=0))])
-    log_f, log_f2, index = np.concatenate(found, 1).reshape(3, *y.shape[:-1])
-    error, poor = _log_error(log_f, log_f2, index, n)
-    return np.array(log_f - np.log(n)), error, poor
-
-def _log_sums(log_terms, y, kept, draws):
-    "Logarithms of Σ f and Σ f² over draws for each y, and the largest log f."
-    most = max(1, 2**20//(y.shape[-1]*len(draws)))
-    parts = []
-    for k, b in pieces(len(y), most):
-        log_f = log_terms(y[k:k+b], draws)
-        first = [logsumexp(log_f, axis=1), logsumexp(2*log_f, axis=1)]
-        parts.append(np.concatenate([first, _largest(kept, log_f.T)]))
-    return np.concatenate(parts, axis=1)
-
-def _combined(kept, a, b):
-    "The sums of two blocks together."
-    tails = np.concatenate([a[2:], b[2:]])
-    return np.concatenate([np.logaddexp(a[:2], b[:2]), _largest(kept, tails)])
-
-def _largest(kept, log_f):
-    "The largest `kept` + 1 values along the first axis."
-    if len(log_f) <= kept + 1:
-        return log_f
-    return np.partition(log_f, len(log_f) - kept - 1, axis=0)[-kept - 1:]
-
-def _log_error(log_f, log_f2, index, n):
-    "Standard error of log Σ f, inf if unknown, and where it is unreliable."
-    found = log_f > -np.inf
-    ratio = np.where(found, log_f2, 0.) - 2*np.where(found, log_f, 0.)
-    log_spread = np.minimum(np.maximum(ratio + np.log(n), 0.), 700.)
-    effective = n*np.exp(-log_spread)
-    heavy = index > HEAVY_TAIL
-    few = (effective < min(LEAST_EFFECTIVE_DRAWS, n/8)) & (n > 1)
-    error = np.where(found, np.sqrt(np.expm1(log_spread)/n), 0.)
-    poor = found & ((effective < BETTER_BELOW) | heavy)
-    return np.where(found & (few | heavy), np.inf, error), poor
-
-def _far_seeds(rng, islands):
-    "Seeds of the islands, different from those of all blocks of draws."
-    root = seed_sequence(rng)
-    if isinstance(rng, Generator):
-        return root.spawn(islands)
-    apart = SeedSequence(root.entropy, spawn_key=(*root.spawn_key, 2**32 - 1))
-    return apart.spawn(islands)
-
-def _warn_far_out(error):
-    "Warn once, with the number of points that lie too far in the tails."
-    lost = np.count_nonzero(np.isinf(error))
-    if lost:
-        checks.warn(f"{lost} of {np.size(error)} points lie so far out in the tails, "
-                    "or so near to a point of infinite density, that too few draws of "
-                    "S contribute to their density; their stated error is inf; pass "
-                    "more `draws` or `islands`, or use `marginal`, which is exact in "
-                    "the tails of a limit")
-
-def _regular(L):
-    "The factors of nonsingular covariances; an error if over 1 % are singular."
-    regular = (np.einsum("iin->in", L) > 0).all(0)
-    if regular.mean() < .99:
-        checks.reject("law", "have a density", "singular covariances",
-                      "leave out outputs that others determine")
-    return L[..., regular]
-
-def log_densities(y, L, means=None):
-    "log N(y; m, L Lᵀ) for each y, m (s, n) and L (s, s, n), by substitution: (Y, n)."
-    pivots = np.einsum("iin->in", L)
-    dim = len(L)
-    z = np.empty((dim, len(y), len(pivots[0])))
-    means = np.zeros(pivots.shape) if means is None else means
-    log_unit = np.log(pivots).sum(0) + dim/2*np.log(2*np.pi)
-    with np.errstate(all="ignore"): # beyond 1e150 the squares overflow
-        for j in range(dim):
-            known = np.einsum("kn,kyn->yn", L[j, :j], z[:j])
-            z[j] = (y[:, j, None] - means[j] - known)/pivots[j]
-        log_f = -(z*z).sum(0)/2 - log_unit
-    return np.where(np.isnan(log_f), -np.inf, log_f)
