@@ -19,7 +19,8 @@ from scipy.special import logsumexp, ndtr, ndtri
 from scipy.stats import norm
 
 from .scale_mixture import HEAVY_TAIL, LARGEST_TERMS
-from .scale_mixture import TINIEST, LocationMixture, ScaleMixture
+from .scale_mixture import TINIEST, LocationMixture
+from .scale_mixture import ScaleMixture
 from .scale_mixture import tail_index
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
@@ -996,7 +997,7 @@ class ConditionalGaussian(HierarchicalGaussian):
 
     It has the methods of a `HierarchicalGaussian`, but its mean is not zero. All
     results are averages over weighted draws, which are kept, so that `draws` and `rng`
-    matter only for `rvs`, `covariances`, `cdf` and `entropy`. A draw can be given again.
+    matter only for `rvs`, `covariances`, `cdf` and `entropy`.
 
     Parameters
     ----------
@@ -1018,10 +1019,10 @@ class ConditionalGaussian(HierarchicalGaussian):
     outputs: tuple
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{i}: {y:.6g}" for i, y in self.known.items())
-        return (f"ConditionalGaussian(dim={self.dim}, given {{{given}}}, "
-                f"{self.effective_draws:,.0f} effective draws of "
-                f"{self.weights.size:,})")
+        known = ", ".join(f"{i}: {y:.4g}" for i, y in self.known.items())
+        given = f"{{{known}}}" if len(self.known) < 3 else f"{len(self.known)} outputs"
+        draws = f"{self.effective_draws:,.0f} effective draws of {self.weights.size:,}"
+        return f"ConditionalGaussian(dim={self.dim}, given {given}, {draws})"
 
     @property
     def effective_draws(self) -> float:
@@ -1155,7 +1156,7 @@ def _usable(law):
         return law.factors[..., regular], law.means[:, regular], np.log(w/w.sum())
 
 def _weighted_mean(log_f, w): # log (w f), (Y, n), and w (n,) with sum one
-    "Log of Σ w f, its error (inf if few draws carry it), and whether it is poor: (3, Y)."
+    "Log of Σ w f, its error (inf if few draws carry it), and whether it is poor."
     value = logsumexp(log_f, axis=1)
     found = value > -np.inf
     share = np.exp(log_f - np.where(found, value, 0.)[:, None])

@@ -190,7 +190,7 @@ BINS = 256 # of log v
 NODES = 4 # in each bin
 
 def _merged(v, w, nodes=NODES):
-    "Few atoms for many: a Gauss rule in each bin of log v; the largest stay as they are."
+    "Fewer atoms: a Gauss rule in each bin of log v. The largest draws stay."
     body, top = v[:-LARGEST_TERMS], v[-LARGEST_TERMS:]
     edges = np.geomspace(v[0], v[-1], BINS + 1)[:-1]
     starts = np.unique(np.searchsorted(body, edges))
@@ -225,7 +225,8 @@ def _gauss_rules(x, w, count, nodes): # bins of `count` points stand side by sid
         J[:, k, k - 1] = np.sqrt(β) # eigh reads the lower triangle
         p, before = (t - each(α))*p - each(β)*before, p
     λ, Q = np.linalg.eigh(J)
-    return (centre[:, None] + half[:, None]*λ).ravel(), (mass[:, None]*Q[:, 0]**2).ravel()
+    v = centre[:, None] + half[:, None]*λ
+    return v.ravel(), (mass[:, None]*Q[:, 0]**2).ravel()
 
 def _merged_roughly(law):
     "The law with one node less in each bin; None if its draws were not merged."
@@ -549,9 +550,9 @@ class ScaleMixture(rv_continuous):
         Parameters
         ----------
         loc
-            does not matter
+            a number or an array; changes nothing
         scale
-            above zero; does not matter otherwise
+            above zero: a number or an array; changes nothing
         """
         return super().stats(loc, scale, moments="k")
 
@@ -691,8 +692,8 @@ def _of_frozen(method):
     vars(frozen)["__signature__"] = bound.replace(parameters=kept)
     return frozen
 
-_FORWARDED = """pdf logpdf cdf logcdf sf logsf ppf isf median mean var std moment kurtosis
-    entropy interval cf rvs fold""".split() # `expect` and `support` are scipy's
+_FORWARDED = """pdf logpdf cdf logcdf sf logsf ppf isf median mean var std moment
+    kurtosis entropy interval cf rvs fold""".split() # `expect` and `support` are scipy's
 for _name in _FORWARDED:
     setattr(FrozenMixture, _name, _of_frozen(getattr(ScaleMixture, _name)))
 
@@ -728,7 +729,7 @@ def _mean_between(f, ends, conditional, options, law):
     return total if ends[0] <= ends[1] else -total
 
 def _integral(f, law, low, high, options):
-    "∫ f(y) p(y) dy on [low, high], panel by panel on both sides of zero, plus the atom."
+    "∫ f(y) p(y) dy on [low, high], panel by panel on either side of 0, with the atom."
     atom = law.atom*f(0.) if law.atom and low <= 0 <= high else 0.
     if not law.v.size:
         return np.asarray(atom)[()]
@@ -744,7 +745,8 @@ def _integral(f, law, low, high, options):
     size = sum(_size(g, *panel) for panel in panels)
     options = dict(epsabs=ENOUGH*size, epsrel=ENOUGH, limit=200) | options
     parts = [quad(g, *panel, **options)[0] for panel in panels]
-    return (np.array([*parts, 0.]) + [*parts[::-1], 0.]).sum()/2 + atom # exactly 0 if odd
+    pairs = np.array([*parts, 0.]) + [*parts[::-1], 0.] # 0 for an odd function
+    return pairs.sum()/2 + atom
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(7)
 
@@ -1175,9 +1177,9 @@ class LocationMixture(rv_continuous):
         Parameters
         ----------
         loc
-            does not matter
+            a number or an array; changes nothing
         scale
-            above zero; does not matter otherwise
+            above zero: a number or an array; changes nothing
         """
         return super().stats(loc, scale, moments="k")
 
