@@ -32,6 +32,7 @@ from infattn_nb import (
     Attention,
     HierarchicalGaussian,
     Program,
+    ScaleMixture,
     Tokens,
     limit,
     parallel,
@@ -322,6 +323,27 @@ def limit_law():
             )
 
 
+def merged_draws(size=10**4):
+    "A law of 65,536 draws, merged, against the sum over every draw."
+    y1 = Attention(Tokens(S, identity), heads=H).law(1024).marginal(0)
+    v = y1.variances
+    every = ScaleMixture(v, np.full(v.size, 1 / v.size))  # nodes are not merged
+    y = np.linspace(-4.5, 4.5, size) * y1.std()
+    against = "as fast as with every draw"
+    for method, x in (("sf", y), ("pdf", y), ("ppf", every.sf(y))):
+        ours, theirs = side_by_side(
+            partial(getattr(y1, method), x),
+            partial(getattr(every, method), x),
+            repetitions=1,
+        )
+        case = f"n = 1024, {v.size:,} draws: {size:,} values of {method}"
+        row("merged draws", case, ours, against, theirs / ours)
+    merge = min(seconds(lambda: ScaleMixture(v)) for _ in range(3))
+    case = "construction of the law from its draws"
+    without = min(seconds(lambda: ScaleMixture(v, every.weights)) for _ in range(3))
+    row("merged draws", case, merge, "the time without merging", merge / without)
+
+
 def signs_first(size=BLOCK // 4):
     "ReLU coordinates by signs, against drawing every coordinate."
     ones, rng = np.ones(size), np.random.default_rng(0)
@@ -501,6 +523,7 @@ PARTS = {
         memory,
         threads,
         limit_law,
+        merged_draws,
         long_inputs,
         many_heads,
         both_orders,

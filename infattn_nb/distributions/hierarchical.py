@@ -4,37 +4,40 @@
 
 # %% auto #0
 __all__ = ['LEAST_EFFECTIVE_DRAWS', 'PEAK_RADIUS', 'BETTER_BELOW', 'POINTS_AT_ONCE', 'HierarchicalGaussian', 'ConstantGaussian',
-           'AveragedGaussian', 'log_densities']
+           'AveragedGaussian', 'log_densities', 'ConditionalGaussian']
 
 # %% ../../nbs/distributions/hierarchical.ipynb #a0411b9c
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
-from numpy.random import Generator, SeedSequence
+from numpy.random import Generator, RandomState, SeedSequence, default_rng
 from scipy import stats
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtr, ndtri
 from scipy.stats import norm
 
 from .scale_mixture import HEAVY_TAIL, LARGEST_TERMS
-from .scale_mixture import TINIEST, ScaleMixture
+from .scale_mixture import TINIEST, LocationMixture
+from .scale_mixture import ScaleMixture
 from .scale_mixture import tail_index
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold
-from ..numerics.rng import mean_and_error, seed_sequence, sums
-from ..numerics.workers import pieces
+from ..numerics.rng import BLOCK, MOST_SAMPLES, Rng, Size, child, draw, fold
+from ..numerics.rng import mean_and_error, one_seed, seed_sequence, sums
+from ..numerics.stand_ins import sobol_normals
+from ..numerics.workers import in_order, pieces
 from ..plotting import current_axes, ink
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/distributions/hierarchical.ipynb #eb3ace8a
-@checks.completes("conditional", "cov", "covariances", "dim", "fold", "logpdf",
-                  "marginal", "mean", "plot", "rvs", fields=False)
+@checks.completes("cdf", "conditional", "cov", "covariances", "dim", "entropy", "fold",
+                  "given", "logpdf", "marginal", "mean", "pdf", "plot", "rvs", "std",
+                  "var", fields=False)
 @dataclass(frozen=True, eq=False)
 class HierarchicalGaussian:
     r"""The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random.
@@ -125,7 +128,8 @@ class HierarchicalGaussian:
         """
         return draw(partial(_covariances, self), size, rng)
 
-    def rvs(self, size: Size | None = None, rng: Rng = None) -> np.ndarray:
+    def rvs(self, size: Size | None = None, rng: Rng = None, *,
+            random_state: RandomState | Rng = None) -> np.ndarray:
         """Draw y: first S, then N(0, S), or by `direct` if the law has it.
 
         Parameters
@@ -134,6 +138,8 @@ class HierarchicalGaussian:
             int or shape; None = one vector
         rng
             seed: None | int | SeedSequence | Generator
+        random_state
+            scipy's older name for `rng`, also a RandomState
 
         Returns
         -------
@@ -141,7 +147,7 @@ class HierarchicalGaussian:
             samples of y, shape size + (dim,)
         """
         shape = () if size is None else size
-        return draw(partial(_outputs, self), shape, rng)
+        return draw(partial(_outputs, self), shape, one_seed(rng, random_state))
 
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
              **options: Any) -> Any:
@@ -208,9 +214,109 @@ class HierarchicalGaussian:
         v = draw(sample, draws, rng)
         return ScaleMixture(v, sample=sample)
 
+    def given(self, known: Mapping[int, float], draws: int | None = None,
+              rng: Rng = 0) -> "ConditionalGaussian":
+        r"""The law of the other outputs, given the values of some outputs.
+
+        It is a mixture of Gaussians: each draw of $S$ has a conditional mean and
+        covariance, and a weight proportional to its density at the known values. A
+        warning is given if fewer than 100 draws carry the weight.
+
+        Parameters
+        ----------
+        known
+            {output: value}; negative outputs count from the end
+        draws
+            number of draws of S, which are kept; None = 2**14, or fewer if they would
+            take more than 256 MiB
+        rng
+            seed of the draws; fixed, so that calls agree
+
+        Returns
+        -------
+        ConditionalGaussian
+            a hierarchical Gaussian with a mean; its outputs keep their order
+
+        Raises
+        ------
+        ValueError
+            if the known outputs determine each other, or no other output is left
+        """
+        known = _known(known, self.dim)
+        kept = self.dim**2
+        most = max(2**10, min(2**14, 2**25//kept))
+        n = most if draws is None else checks.count(draws, "draws", 32, MOST_SAMPLES)
+        checks.memory(n*kept, "draws", "pass fewer")
+        seed = _one_seed(rng)
+        law = _condition(self, known, self._enough(n), seed)
+        others = [_condition(near, known, near._enough(n), seed)
+                  for near in self._disturbed()]
+        return replace(law, nearby=tuple(others))
+
     def mean(self) -> np.ndarray:
         """Zero, (dim,)."""
         return np.zeros(self.dim)
+
+    @overload
+    def var(self, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def var(self, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def var(self, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: bool = False) -> Any:
+        """The variance of each output, the diagonal of `cov`.
+
+        Parameters
+        ----------
+        draws
+            number of draws of S
+        rng
+            seed of the draws; fixed, so that calls agree
+        return_error
+            also return the standard error (dim,)?
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            (dim,), or (variances, error)
+        """
+        S, error = self.cov(draws, rng, return_error=True)
+        return (np.diag(S), np.diag(error)) if return_error else np.diag(S)
+
+    @overload
+    def std(self, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def std(self, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def std(self, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: bool = False) -> Any:
+        """The standard deviation of each output.
+
+        Parameters
+        ----------
+        draws
+            number of draws of S
+        rng
+            seed of the draws; fixed, so that calls agree
+        return_error
+            also return the standard error (dim,)?
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            (dim,), or (standard deviations, error)
+        """
+        v, error = self.var(draws, rng, return_error=True)
+        sd = np.sqrt(v)
+        if not return_error:
+            return sd
+        return sd, np.divide(error, 2*sd, out=np.zeros(self.dim), where=sd > 0)
 
     @overload
     def cov(self, draws: int = 2**16, rng: Rng = 0, *,
@@ -305,6 +411,132 @@ class HierarchicalGaussian:
         _warn_far_out(error)
         return (value[()], error[()]) if return_error else value[()]
 
+    @overload
+    def pdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
+            islands: int = 64, return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def pdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
+            islands: int = 64,
+            return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def pdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
+            islands: int = 64, return_error: bool = False) -> Any:
+        """The density: the exponential of `logpdf`.
+
+        Parameters
+        ----------
+        y
+            (..., dim)
+        draws
+            number of draws of S
+        rng
+            seed of the draws; fixed, so that calls agree
+        islands
+            independent runs of particles for each point in the tails, as for `logpdf`
+        return_error
+            also return the standard error?
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            (...), or (density, error)
+        """
+        value, error = self.logpdf(y, draws, rng, islands=islands, return_error=True)
+        density = np.exp(value)
+        if not return_error:
+            return density
+        with np.errstate(invalid="ignore"): # a density of 0 or ∞ that is known
+            return density, np.where(error == 0, 0., density*error)[()]
+
+    @overload
+    def cdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def cdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def cdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: bool = False) -> Any:
+        r"""The probability that each output is below its entry of y.
+
+        Given S, one output after another is drawn from its law below y, and the
+        probabilities are multiplied (Genz, 1992). The outputs are drawn from scrambled
+        Sobol points. A singular S is allowed. At an atom the value is the mean of the
+        limits from all sides.
+
+        Parameters
+        ----------
+        y
+            (..., dim)
+        draws
+            number of draws of S
+        rng
+            seed of the draws; fixed, so that calls agree
+        return_error
+            also return the standard error?
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            (...), or (probability, error)
+        """
+        at = checks.real(y, "y", (..., self.dim), remedy="pass one number per output")
+        exact = self._exact(0) if self.dim == 1 else None
+        if exact is not None:
+            return exact.cdf(at[..., 0], return_error=return_error)
+        n = checks.count(draws, "draws", 32, MOST_SAMPLES)
+        seed = _one_seed(rng)
+        value, error = _below(self, at, n, seed)
+        if return_error and self._disturbed():
+            others = [_below(law, at, n, seed)[0] for law in self._disturbed()]
+            error = error + _largest_change(others, value)
+        return (value[()], (error + self.tv_error)[()]) if return_error else value[()]
+
+    @overload
+    def entropy(self, draws: int = 2**12, rng: Rng = 0, *,
+                return_error: Literal[False] = ...) -> float: ...
+
+    @overload
+    def entropy(self, draws: int = 2**12, rng: Rng = 0, *,
+                return_error: Literal[True]) -> tuple[float, float]: ...
+
+    def entropy(self, draws: int = 2**12, rng: Rng = 0, *,
+                return_error: bool = False) -> Any:
+        r"""The differential entropy $-\mathbb{E}\log f(y)$, in nats.
+
+        For each draw of S one y is drawn. The mean over all *other* S estimates f(y)
+        with an error that makes the entropy too large on average. If the y's own S is
+        included, the entropy is too small on average. The value is the middle of
+        both, and the error contains half of their distance. It is exact for a constant
+        S, and for one output whose law is known.
+
+        Parameters
+        ----------
+        draws
+            number of draws of S; the time is proportional to its square
+        rng
+            seed of the draws; fixed, so that calls agree
+        return_error
+            also return the error?
+
+        Returns
+        -------
+        float or tuple of float
+            -inf if S is singular, or (entropy, error)
+        """
+        n = checks.count(draws, "draws", 32, 2**16)
+        exact = self._exact(0) if self.dim == 1 else None
+        if exact is not None:
+            return exact.entropy(return_error=return_error)
+        seed = _one_seed(rng)
+        value, error = self._entropy(n, seed)
+        if return_error and self._disturbed():
+            others = [law._entropy(n, seed)[0] for law in self._disturbed()]
+            error = error + _largest_change(others, value)
+        return (value, float(error)) if return_error else value
+
     # methods that a subclass may override
 
     def _exact(self, i: int) -> ScaleMixture | None:
@@ -315,6 +547,36 @@ class HierarchicalGaussian:
         "E S (dim, dim) over draws, and its standard error."
         total = fold(partial(_covariances, self), sums, draws, rng)
         return mean_and_error(total, draws)
+
+    def _disturbed(self) -> "Sequence[HierarchicalGaussian]":
+        "The same law with its inputs changed by their errors."
+        return self.nearby
+
+    def _enough(self, draws: int) -> int:
+        "As many of the requested draws of S as are useful."
+        return draws
+
+    def _blocks(self, draws: int, rng: SeedSequence) -> list[tuple]:
+        "At least 16 blocks of draws of S (or all), for `_gaussians`, each with a seed."
+        seeds = seed_sequence(rng).spawn(max(16, -(-draws//BLOCK)))
+        ends = np.linspace(0, draws, len(seeds) + 1).astype(int)
+        return list(zip(np.diff(ends).tolist(), seeds))
+
+    def _gaussians(self, order: Sequence[int], block: Any, seed: SeedSequence
+                   ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        "A block of Gaussians: log weights (n,), means (dim, n), factors (dim, dim, n)."
+        S = _covariances(self, block, default_rng(seed))[:, order][:, :, order]
+        L = psd_factor(np.moveaxis(S, 0, -1))
+        return np.zeros(block), np.zeros((self.dim, block)), L
+
+    def _entropy(self, draws: int, rng: SeedSequence) -> tuple[float, float]:
+        "The entropy and its error."
+        return _entropy_of_mixture(self, draws, rng)
+
+    def _curves(self, i: int, number: int, rng: Rng
+                ) -> tuple[np.ndarray, np.ndarray]:
+        "Means and variances of output i given some draws of S."
+        return np.zeros(number), self.covariances(number, rng)[:, i, i]
 
     def _from_peak(self, y: np.ndarray) -> np.ndarray: # (..., dim) -> (...)
         "Distance of y, in standard deviations, from a point of infinite density."
@@ -413,14 +675,14 @@ class HierarchicalGaussian:
             checks.reject("i", "be a coordinate that varies", f"{i} with variance 0",
                           "there is no density to draw")
         ax = current_axes(ax)
-        y = np.linspace(-4, 4, 401)*law.std()
-        for v in self.covariances(curves, rng)[:, i, i]:
-            ax.plot(y, norm.pdf(y, scale=np.sqrt(v)), color="0.75", lw=.7)
+        y = law.mean() + np.linspace(-4, 4, 401)*law.std()
+        for m, v in zip(*self._curves(i, curves, rng)):
+            ax.plot(y, norm.pdf(y, m, np.sqrt(v)), color="0.75", lw=.7)
         ax.plot([], [], color="0.75", lw=.7, label="given one draw of S")
         ax.plot(y, law.pdf(y), color=ink(), label="hierarchical Gaussian")
-        ax.plot(y, norm.pdf(y, scale=law.std()), color="tab:orange", ls="--",
+        ax.plot(y, norm.pdf(y, law.mean(), law.std()), color="tab:orange", ls="--",
                 label="Gaussian, same variance")
-        top = min(1.35*ax.dataLim.y1, 2.2*law.pdf(0.))
+        top = min(1.35*ax.dataLim.y1, 2.2*law.pdf(law.mean()))
         name = f"output {i + 1} of {self.dim}" if self.dim > 1 else "y"
         ax.set(xlabel=name, ylabel="density", ylim=(0, top))
         ax.legend(fontsize=8, loc="upper right")
@@ -445,6 +707,12 @@ class ConstantGaussian(HierarchicalGaussian):
 
     def _average(self, draws, rng):
         return self.S.copy(), 0*self.S
+
+    def _enough(self, draws):
+        return 1
+
+    def _entropy(self, draws, rng):
+        return _entropy_of_factor(psd_factor(self.S))
 
     def _log_density(self, y, draws, rng, islands):
         "Log densities and errors; one draw of S suffices."
@@ -473,12 +741,17 @@ class AveragedGaussian(ConstantGaussian):
     def _average(self, draws, rng):
         return self.S.copy(), _error_of_mean(self.estimates)
 
+    def _disturbed(self): # S moved towards each estimate by one standard error
+        step = len(self.estimates)**-.5
+        return [self.constant(S) for S in self.S + step*(self.estimates - self.S)]
+
     def _log_density(self, y, draws, rng, islands):
         value, error = super()._log_density(y, draws, _one_seed(rng), islands)
         laws = [self.constant(S) for S in self.estimates]
         others = [law._log_density(y, 1, 0, 0)[0] for law in laws]
         return value, error + _error_of_mean(others)
 
+# %% ../../nbs/distributions/hierarchical.ipynb #helpers
 def _repeat(S, size, rng):
     return np.broadcast_to(S, (size, *S.shape))
 
@@ -628,15 +901,328 @@ def _regular(L):
                       "leave out outputs that others determine")
     return L[..., regular]
 
-def log_densities(y, L):
-    "log N(y; 0, L Lᵀ) for each y and L (s, s, n), by forward substitution: (Y, n)."
+def log_densities(y, L, means=None):
+    "log N(y; m, L Lᵀ) for each y, m (s, n) and L (s, s, n), by substitution: (Y, n)."
     pivots = np.einsum("iin->in", L)
     dim = len(L)
     z = np.empty((dim, len(y), len(pivots[0])))
+    means = np.zeros(pivots.shape) if means is None else means
     log_unit = np.log(pivots).sum(0) + dim/2*np.log(2*np.pi)
     with np.errstate(all="ignore"): # beyond 1e150 the squares overflow
         for j in range(dim):
             known = np.einsum("kn,kyn->yn", L[j, :j], z[:j])
-            z[j] = (y[:, j, None] - known)/pivots[j]
+            z[j] = (y[:, j, None] - means[j] - known)/pivots[j]
         log_f = -(z*z).sum(0)/2 - log_unit
     return np.where(np.isnan(log_f), -np.inf, log_f)
+
+# %% ../../nbs/distributions/hierarchical.ipynb #belowcell
+def _below(law, y, draws, rng):
+    "Probabilities (...) below y (..., dim), and their standard errors."
+    flat = y.reshape(-1, law.dim)
+    with np.errstate(invalid="ignore"): # ∞ − ∞
+        order = np.argsort(flat.sum(0)) # the least probable first
+    task = partial(_block_below, law, flat[:, order], order)
+    found = list(in_order(task, law._blocks(draws, rng)))
+    weights = np.array([w for _, w in found])
+    each = np.array([p for p, _ in found])
+    value = weights @ each/weights.sum()
+    if len(each) > 1: # the mean of the blocks is a ratio if the weights differ
+        spread = weights/weights.mean() @ (each - value)**2/(len(each) - 1)
+        error = np.sqrt(spread/len(each))
+    else:
+        error = np.full(value.shape, np.inf)
+    return value.reshape(y.shape[:-1]), error.reshape(y.shape[:-1])
+
+def _block_below(law, y, order, block, seed):
+    "The weighted mean probabilities (Y,) of one block, and its weight."
+    log_w, means, L = law._gaussians(order, block, seed)
+    w = np.exp(log_w)
+    free = law.dim - 1
+    u = ndtr(sobol_normals(free, w.size, child(seed, 0))) if free else None
+    total = np.zeros(len(y))
+    for k, b in pieces(len(y), max(1, 2**18//w.size)):
+        total[k:k + b] = _orthant(y[k:k + b], means, L, u) @ w
+    return total/w.sum(), w.sum()
+
+def _orthant(y, means, L, u): # (Y, s), (s, n), (s, s, n), (s − 1, n) -> (Y, n)
+    "Estimates of P(m + L z ≤ y): z one after another, below its bound (Genz, 1992)."
+    p = np.ones((len(y), L.shape[-1]))
+    z = np.zeros((len(L), *p.shape))
+    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
+        for j in range(len(L)):
+            off = y[:, j, None] - means[j] - np.einsum("kn,kyn->yn", L[j, :j], z[:j])
+            bound = off/np.abs(L[j, j]) # a vanishing pivot may be −0
+            bound = np.where((off == 0) & (L[j, j] == 0), 0., bound)
+            below = ndtr(bound)
+            p *= below
+            if j < len(L) - 1:
+                z[j] = ndtri(np.clip(u[j]*below, TINIEST, 1 - 1e-16))
+    return p
+
+# %% ../../nbs/distributions/hierarchical.ipynb #entropycell
+def _entropy_of_factor(L):
+    "The entropy of N(0, L Lᵀ), and its error."
+    with np.errstate(divide="ignore"): # singular
+        return float(np.log(np.diag(L)).sum() + len(L)*norm.entropy()), 0.
+
+def _entropy_of_mixture(law, draws, rng):
+    "The entropy and its error, from one y for each draw of a Gaussian."
+    task = partial(law._gaussians, range(law.dim))
+    found = zip(*in_order(task, law._blocks(law._enough(draws), rng)))
+    log_w, means, L = (np.concatenate(x, -1) for x in found)
+    log_w -= logsumexp(log_w)
+    w = np.exp(log_w)
+    if w[~(np.einsum("iin->in", L) > 0).all(0)].sum() > .01: # as for the density
+        return -np.inf, 0.
+    z = default_rng(child(rng, 2**31)).standard_normal(means.shape)
+    y = (means + np.einsum("ijn,jn->in", L, z)).T
+    log_f = np.zeros((2, w.size)) # with its own Gaussian, and without
+    for k, b in pieces(w.size, max(1, 2**20//w.size)):
+        terms = log_densities(y[k:k + b], L, means) + log_w
+        own = np.take_along_axis(terms, np.arange(k, k + b)[:, None], 1)[:, 0]
+        log_f[0, k:k + b] = logsumexp(terms, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            others = np.log(-np.expm1(own - log_f[0, k:k + b]))
+        log_f[1, k:k + b] = log_f[0, k:k + b] + others - np.log1p(-w[k:k + b])
+    low, high = -(log_f @ w)
+    value = (low + high)/2
+    spread = log_f.mean(0) + value
+    return float(value), float(np.sqrt(w**2 @ spread**2) + (high - low)/2)
+
+# %% ../../nbs/distributions/hierarchical.ipynb #conditionalcell
+@checks.completes("effective_draws", "known", "outputs")
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ConditionalGaussian(HierarchicalGaussian):
+    """The law of some outputs given others: N(m, L Lᵀ), where m and L are random.
+
+    It has the methods of a `HierarchicalGaussian`, but its mean is not zero. All
+    results are averages over weighted draws, which are kept, so that `draws` and `rng`
+    matter only for `rvs`, `covariances`, `cdf` and `entropy`.
+
+    Parameters
+    ----------
+    means
+        m, (dim, n)
+    factors
+        L, lower triangular, (dim, dim, n)
+    weights
+        of the draws, (n,), with sum one
+    known
+        {output of the original law: value}
+    outputs
+        the outputs of the original law that are left, (dim,)
+    """
+    means: np.ndarray
+    factors: np.ndarray
+    weights: np.ndarray
+    known: dict
+    outputs: tuple
+
+    def __repr__(self) -> str:
+        known = ", ".join(f"{i}: {y:.4g}" for i, y in self.known.items())
+        given = f"{{{known}}}" if len(self.known) < 3 else f"{len(self.known)} outputs"
+        draws = f"{self.effective_draws:,.0f} effective draws of {self.weights.size:,}"
+        return f"ConditionalGaussian(dim={self.dim}, given {given}, {draws})"
+
+    @property
+    def effective_draws(self) -> float:
+        "The number of equally weighted draws that would give the same errors."
+        return float(1/(self.weights @ self.weights))
+
+    def conditional(self, S: ArrayLike) -> Any:
+        """Not defined here, since the mean is random as well.
+
+        Parameters
+        ----------
+        S
+            one covariance
+
+        Raises
+        ------
+        ValueError
+            always
+        """
+        checks.reject("law", "have the mean zero for `conditional`", repr(self),
+                      "use `rvs`, `logpdf` or `marginal`")
+
+    def marginal(self, i: int = -1, draws: int | None = None, rng: Rng = 0
+                 ) -> Any:
+        """The law of coordinate i, as a scipy distribution.
+
+        Parameters
+        ----------
+        i
+            coordinate; negative numbers count from the end; the default is the last
+        draws
+            not used: the draws of this law are kept
+        rng
+            not used
+
+        Returns
+        -------
+        LocationMixture
+            the law of m + √v z
+        """
+        i = checks.output(i, self.dim)
+        v = np.einsum("kn,kn->n", self.factors[i], self.factors[i])
+        nearby = [law.marginal(i) for law in self.nearby]
+        return LocationMixture(self.means[i], v, self.weights, nearby)
+
+    @overload
+    def mean(self, *, return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def mean(self, *, return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def mean(self, *, return_error: bool = False) -> Any:
+        """The mean of the weighted draws.
+
+        Parameters
+        ----------
+        return_error
+            also return the standard error (dim,)?
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            (dim,), or (mean, error)
+        """
+        mean, error = self._weighted(self.means.T)
+        if return_error and self.nearby:
+            others = [law.mean() for law in self.nearby]
+            error = error + np.abs(others - mean).max(0)
+        return (mean, error) if return_error else mean
+
+    def _weighted(self, x): # (n, ...)
+        "The mean of x over the weighted draws, and its error; inf for few draws."
+        mean = np.tensordot(self.weights, x, 1)
+        error = np.sqrt(np.tensordot(self.weights**2, (x - mean)**2, 1))
+        few = self.effective_draws < min(LEAST_EFFECTIVE_DRAWS, self.weights.size/8)
+        return mean, np.full(error.shape, np.inf) if few else error
+
+    def _average(self, draws, rng):
+        off = self.means - self.mean()[:, None]
+        S = np.einsum("ikn,jkn->nij", self.factors, self.factors)
+        return self._weighted(S + np.einsum("in,jn->nij", off, off))
+
+    def _entropy(self, draws, rng):
+        if self.weights.size > 1:
+            return super()._entropy(draws, rng)
+        return _entropy_of_factor(self.factors[..., 0])
+
+    def _exact(self, i):
+        return None
+
+    def _blocks(self, draws, rng):
+        seeds = seed_sequence(rng).spawn(min(max(16, -(-draws//BLOCK)), draws))
+        return [(np.arange(k, draws, len(seeds)) % self.weights.size, seed)
+                for k, seed in enumerate(seeds)]
+
+    def _enough(self, draws):
+        return min(draws, self.weights.size)
+
+    def _gaussians(self, order, block, seed):
+        L = self.factors[..., block]
+        if np.any(np.diff(order) < 0):
+            S = np.einsum("ikn,jkn->ijn", L, L)
+            L = psd_factor(S[order][:, order])
+        with np.errstate(divide="ignore"):
+            return np.log(self.weights[block]), self.means[order][:, block], L
+
+    def _curves(self, i, number, rng):
+        g = default_rng(seed_sequence(rng))
+        k = g.choice(self.weights.size, number, p=self.weights)
+        return self.means[i, k], (self.factors[i][:, k]**2).sum(0)
+
+    def _log_density_by_draws(self, y, n, rng):
+        "Log densities (...) and errors of a mean over weighted draws."
+        flat = y.reshape(-1, self.dim)
+        L, means, log_w = _usable(self)
+        found = [np.zeros((3, 0))]
+        for k, b in pieces(len(flat), max(1, 2**20//log_w.size)):
+            log_f = log_densities(flat[k:k + b], L, means) + log_w
+            found.append(_weighted_mean(log_f, np.exp(log_w)))
+        value, error, poor = np.concatenate(found, 1).reshape(3, *y.shape[:-1])
+        return value, error, poor > 0
+
+def _usable(law):
+    "Factors without vanishing pivots, means and log weights; an error if too many do."
+    regular = (np.einsum("iin->in", law.factors) > 0).all(0)
+    if law.weights[~regular].sum() > .01:
+        checks.reject("law", "have a density", "outputs that are determined",
+                      "leave out outputs that others determine")
+    w = law.weights[regular]
+    with np.errstate(divide="ignore"):
+        return law.factors[..., regular], law.means[:, regular], np.log(w/w.sum())
+
+def _weighted_mean(log_f, w): # log (w f), (Y, n), and w (n,) with sum one
+    "Log of Σ w f, its error (inf if few draws carry it), and whether it is poor."
+    value = logsumexp(log_f, axis=1)
+    found = value > -np.inf
+    share = np.exp(log_f - np.where(found, value, 0.)[:, None])
+    error = np.sqrt(((share - w)**2).sum(1))
+    effective = 1/np.maximum((share**2).sum(1), 1/w.size)
+    few = found & (effective < min(LEAST_EFFECTIVE_DRAWS, w.size/8)) & (w.size > 1)
+    return np.stack([value, np.where(few, np.inf, np.where(found, error, 0.)), few])
+
+def _known(known, dim):
+    "{output: value} with outputs in 0 … dim − 1."
+    checks.kind(known, Mapping, "known", "pass e.g. {0: 1.5}")
+    given = {checks.output(i, dim, "known", what="outputs"):
+             checks.number(y, f"known[{i}]", remedy="pass a finite number")
+             for i, y in known.items()}
+    if not 0 < len(given) < dim or len(given) < len(known):
+        checks.reject("known", f"name 1…{dim - 1} different outputs", dict(known),
+                      "leave at least one output free")
+    return given
+
+def _condition(law, known, draws, rng):
+    "The law of the other outputs over draws weighted by the density of the known ones."
+    others = [i for i in range(law.dim) if i not in known]
+    order = [*known, *others]
+    a = np.array([*known.values()])
+    task = partial(_condition_block, law, a, order)
+    blocks = law._blocks(draws, rng)
+    log_w, means, L = (np.concatenate(x, -1) for x in zip(*in_order(task, blocks)))
+    if not np.isfinite(log_w).sum() >= .99*draws:
+        checks.reject("known", "have a density", "outputs that others determine, or "
+                      "values at which all densities underflow", "leave them out")
+    w = np.exp(log_w - logsumexp(log_w))
+    labels = getattr(law, "outputs", tuple(range(law.dim)))
+    found = ConditionalGaussian(
+        partial(_resampled_covariances, L, w), len(others),
+        direct=partial(_resampled, means, L, w), means=means,
+        tv_error=2*law.tv_error, # bounds the mean over the known values
+        factors=L, weights=w, outputs=tuple(labels[i] for i in others),
+        known=getattr(law, "known", {}) | {labels[i]: y for i, y in known.items()})
+    if draws > 1 and found.effective_draws < LEAST_EFFECTIVE_DRAWS:
+        checks.warn(f"only {found.effective_draws:.1f} effective draws of {draws:,} "
+                    "carry the conditional law; pass more `draws`")
+    return found
+
+def _condition_block(law, a, order, block, seed):
+    "Log weights, means and factors of the other outputs, for one block of draws."
+    log_w, means, L = law._gaussians(order, block, seed)
+    n = len(a)
+    with np.errstate(divide="ignore"): # zero pivots
+        log_w = log_w + log_densities(a[None], L[:n, :n], means[:n])[0]
+    z = np.zeros((n, log_w.size))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for j in range(n):
+            known = np.einsum("kn,kn->n", L[j, :j], z[:j])
+            z[j] = (a[j] - means[j] - known)/L[j, j]
+    singular = ~np.isfinite(z).all(0)
+    log_w[singular] = -np.inf
+    z[:, singular] = 0.
+    return log_w, means[n:] + np.einsum("jkn,kn->jn", L[n:, :n], z), L[n:, n:]
+
+def _resampled(means, L, w, size, g):
+    "Draws of y from the weighted Gaussians."
+    k = g.choice(w.size, size, p=w)
+    z = g.standard_normal((len(L), size))
+    return (means[:, k] + np.einsum("ijn,jn->in", L[..., k], z)).T
+
+def _resampled_covariances(L, w, size, g):
+    "Covariances of the weighted Gaussians."
+    L = L[..., g.choice(w.size, size, p=w)]
+    return np.einsum("ikn,jkn->nij", L, L)

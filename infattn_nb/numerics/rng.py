@@ -13,7 +13,7 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator, SeedSequence, default_rng
+from numpy.random import Generator, RandomState, SeedSequence, default_rng
 
 from . import checks
 from .workers import in_order, joined, mapped
@@ -61,13 +61,15 @@ def child(seed, n):
                         pool_size=seed.pool_size)
 
 def one_seed(rng, # None | int | SeedSequence | Generator
-             random_state, # the same argument under scipy's older name
-            ): # the argument that was given
+             random_state, # the same under scipy's older name, also a RandomState
+            ): # None | int | SeedSequence | Generator
     "The source of random numbers, given under one of two names."
     if rng is not None and random_state is not None:
         checks.reject("random_state", "be omitted if `rng` is given",
                       f"{random_state!r:.40} beside rng={rng!r:.40}",
                       "pass one of them")
+    if isinstance(random_state, RandomState): # advances, as scipy expects
+        return SeedSequence(random_state.randint(2**31 - 1, size=4))
     return random_state if rng is None else rng
 
 # %% ../../nbs/numerics/rng.ipynb #rng-block

@@ -1,10 +1,18 @@
 """Scale mixtures of Gaussians as distributions: methods, atoms, quantiles, limits."""
 
+from copy import copy
+
 import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
 from infattn_nb import Mixture, ScaleMixture, mixture_of_heads
+from infattn_nb.distributions.scale_mixture import (
+    _merged,
+    _merged_roughly,
+    unwatched_tails,
+    value_and_error,
+)
 
 
 def mixture(**fields):
@@ -185,3 +193,66 @@ def test_against_binomial_mixtures(atoms, p, heads):
     np.testing.assert_allclose(law.pdf(y), exact.pdf(y), rtol=1e-9)
     np.testing.assert_allclose(law.sf(y), exact.sf(y), rtol=1e-9)
     np.testing.assert_allclose(law.isf(exact.sf(y)), y, atol=1e-6 * exact.std())
+
+
+HEAVY = {
+    "bounded": lambda g, n: g.beta(0.3, 0.3, n) + 0.2,
+    "chi-squared": lambda g, n: g.chisquare(3, n),
+    "narrow": lambda g, n: 1 + 0.01 * g.standard_normal(n),
+    "products": lambda g, n: np.prod(g.chisquare(1, (3, n)), 0),
+    "two scales": lambda g, n: g.chisquare(4, n) * g.choice([1e-12, 1.0], n),
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_merged_draws_are_the_same_law(name):
+    """Against the sum over all draws. What the merging changes is below the change with
+    one node less, which every stated error contains, also far beyond 8 deviations; two
+    nodes less would be seen.
+    """
+    v = HEAVY[name](np.random.default_rng(0), 2**15)
+    every = ScaleMixture(v, np.full(v.size, 1 / v.size))
+    merged = ScaleMixture(v)
+    assert merged.v.size < 1500 < every.v.size
+    assert np.array_equal(merged.v[-256:], every.v[-256:])
+    rougher, rough = _merged_roughly(merged), copy(merged)
+    rough.v, rough.w = _merged(every.v, every.w, 2)
+    y = np.r_[np.logspace(-6, -1, 6), 0.5, 1, 2, 4, 6, 8] * every.std()
+    beyond = np.array([10, 15, 20, 30, 40]) * every.std()
+    with unwatched_tails():
+        for ask in ("logpdf", "logsf"):
+            for at, bound in (y, 1e-11), (beyond, 1e-5):
+                right = getattr(every, ask)(at)
+                off = lambda law: np.abs(getattr(law, ask)(at) - right)
+                allowed = off(rougher) + 1e-13 + 1e-15 * np.abs(right)
+                assert (off(merged) <= np.minimum(allowed, bound)).all()
+                assert off(rough).max() > off(merged).max() or name == "narrow"
+        for k in range(1, 7):
+            ratio = merged.moment(2 * k) / every.moment(2 * k)
+            assert ratio == pytest.approx(1, rel=1e-13)
+        stated = value_and_error(lambda law: law._logsf(beyond), merged)[1]
+        assert (stated >= np.abs(rougher.logsf(beyond) - merged.logsf(beyond))).all()
+    np.testing.assert_array_equal(merged.rvs(9, rng=1), ScaleMixture(v).rvs(9, rng=1))
+    q = np.array([0.01, 0.3, 0.9])
+    np.testing.assert_allclose(merged.ppf(q), every.ppf(q), rtol=1e-10)
+
+
+def test_few_draws_and_nodes_stay():
+    v = np.random.default_rng(0).chisquare(3, 10**4)
+    for law in ScaleMixture(v[:5000]), ScaleMixture(v, np.full(v.size, 1 / v.size)):
+        assert np.array_equal(law.v, np.sort(law.variances))
+        assert _merged_roughly(law) is None
+    again = ScaleMixture(np.repeat(v[:50], 400))
+    assert again.v.size == 50
+    with_atom = ScaleMixture(np.r_[np.zeros(10**4), v])
+    assert with_atom.atom == pytest.approx(0.5)
+    assert with_atom.w.sum() == pytest.approx(0.5, rel=1e-13)
+    assert with_atom.v.size < 1500
+
+
+def test_an_error_of_two_numbers_of_a_quadrature():
+    "Tuples have no difference: `interval` at infinite width raised a TypeError."
+    law = mixture_of_heads([([0.5, 1.5], [0.5, 0.5])] * 2, heads=16)
+    (low, high), error = law.interval(0.9, return_error=True)
+    assert low == pytest.approx(-high)
+    assert error.shape == (2,)

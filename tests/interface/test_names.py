@@ -97,7 +97,8 @@ def test_no_other_meaning_is_out_of_date():
         assert parameters & found, meaning
 
 
-LAW = "conditional cov covariances dim fold logpdf marginal mean plot rvs"
+LAW = """cdf conditional cov covariances dim entropy fold given logpdf marginal mean pdf
+plot rvs std var"""
 LAYER = """bias head_width heads infinite_heads law linear_scaling mask output_variance
 scaling score_variance scores tokens var_k var_o var_q var_v weights"""
 PROGRAM = """attend check concatenate describe draw inputs linear logits matmul matrix

@@ -116,6 +116,7 @@ RESULTS = {
     "Report",
     "Scan",
     "Limit",
+    "ScaleMixture.expect",
     "ScaleMixture.rvs",
     "Nonlinearity",
 }  # made by the package, in scipy's order, or the claims of one definition
