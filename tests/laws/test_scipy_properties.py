@@ -22,7 +22,8 @@ from infattn_nb.nonlinearities import identity, relu
 
 def head(width=np.inf, **options):
     tokens = Tokens(4, identity, cov=np.eye(4))
-    return Attention(tokens, var_q=4.0, **options).law(width).marginal()
+    law = Attention(tokens, var_q=4.0, **options).law(width)
+    return law.marginal(draws=None if width == np.inf else 10**4)  # still merged
 
 
 ZOO = {
@@ -35,7 +36,7 @@ ZOO = {
     "two heads": lambda: head(heads=2),
     "width 1": lambda: head(1),
     "width 16": lambda: head(16, heads=2),
-    "relu, width 1": lambda: Attention(Tokens(2, relu)).law(1).marginal(),
+    "relu, width 1": lambda: Attention(Tokens(2, relu)).law(1).marginal(draws=10**4),
     "tiny": lambda: head(var_v=1e-20),
     "huge": lambda: head(var_v=1e20),
 }
@@ -118,7 +119,7 @@ def test_means_of_functions(law):
             right = law.cdf(high * sd) - law.cdf(low * sd)
         assert p == pytest.approx(right, rel=1e-10)
         jump = law.expect(lambda y: 1.0 * (low * sd <= y <= high * sd))
-        assert jump == pytest.approx(right, rel=1e-9, abs=1e-11)
+        assert jump == pytest.approx(right, abs=3e-9)
         if p:
             given = law.expect(
                 lambda y: y / sd, lb=low * sd, ub=high * sd, conditional=True
@@ -264,6 +265,7 @@ def test_every_spelling_warns_or_none(name):
             assert ask(moved, 30.0, return_error=True)[1] < 0.1
 
 
+@pytest.mark.filterwarnings("ignore:.*lie so far out")
 def test_shifts_and_scales(law):
     y, sd = points(law), law.std() or 1.0
     loc, scale = 0.25 * sd, 2.0
