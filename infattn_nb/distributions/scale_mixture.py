@@ -295,9 +295,8 @@ class ScaleMixture(rv_continuous):
         self.variances, self.weights = _points(variances, weights)
         checks.optional(sample, checks.function, "sample", "leave it out to resample")
         v, which = np.unique(self.variances, return_inverse=True)
-        w = np.bincount(which, self.weights)
-        if weights is None:
-            w = w/which.size
+        total = which.size if weights is None else 1. # of counts, or of weights
+        w = np.bincount(which, self.weights)/total
         zero = v == 0
         self.atom = w[zero].sum()
         self.v = v[~zero]
