@@ -295,8 +295,8 @@ class ScaleMixture(rv_continuous):
         self.variances, self.weights = _points(variances, weights)
         checks.optional(sample, checks.function, "sample", "leave it out to resample")
         v, which = np.unique(self.variances, return_inverse=True)
-        equal = np.full(len(which), 1/len(which))
-        w = np.bincount(which, equal if weights is None else self.weights)
+        total = which.size if weights is None else 1. # of counts, or of weights
+        w = np.bincount(which, self.weights)/total
         zero = v == 0
         self.atom = w[zero].sum()
         self.v = v[~zero]
@@ -693,7 +693,7 @@ def _of_frozen(method):
     return frozen
 
 _FORWARDED = """pdf logpdf cdf logcdf sf logsf ppf isf median mean var std moment
-    kurtosis entropy interval cf rvs fold""".split() # `expect` and `support` are scipy's
+    kurtosis entropy interval cf rvs fold""".split() # scipy forwards the others
 for _name in _FORWARDED:
     setattr(FrozenMixture, _name, _of_frozen(getattr(ScaleMixture, _name)))
 

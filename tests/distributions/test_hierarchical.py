@@ -203,6 +203,7 @@ def test_errors_of_conditional_laws_are_honest():
     assert (size < 2).all()
 
 
+@pytest.mark.long
 @pytest.mark.power("densities 5 % off")
 def test_a_density_is_a_marginal_times_a_conditional_one():
     """At each point, and of one output by integrating over the other one, for a law of
@@ -291,6 +292,7 @@ def test_joint_distribution_functions():
             )
 
 
+@pytest.mark.long
 @pytest.mark.power("entropies 0.1 off")
 def test_entropies():
     """y = G z/√3 has the variance |z|²/3 in both directions: a density of the radius.
@@ -385,6 +387,7 @@ def test_outputs_that_others_determine():
         law.logpdf([1.0, 1.0])
 
 
+@pytest.mark.long
 def test_a_mixture_with_means_is_a_law_of_scipy():
     m, v = np.array([[0.0, 2.0, -1.0], [1.0, 0.25, 3.0]])
     w = np.array([0.5, 0.3, 0.2])
@@ -415,7 +418,7 @@ def test_a_mixture_with_means_is_a_law_of_scipy():
 
 
 def test_conditional_laws_can_be_pickled_and_drawn():
-    law = TWO.given({0: 1.0})
+    law = TWO.given({0: 1.0}, draws=512)
     again = pickle.loads(pickle.dumps(law))
     assert repr(again) == repr(law)
     np.testing.assert_array_equal(again.rvs(3, 0), law.rvs(3, 0))

@@ -22,7 +22,8 @@ from infattn_nb.nonlinearities import identity, relu
 
 def head(width=np.inf, **options):
     tokens = Tokens(4, identity, cov=np.eye(4))
-    return Attention(tokens, var_q=4.0, **options).law(width).marginal()
+    law = Attention(tokens, var_q=4.0, **options).law(width)
+    return law.marginal(draws=None if width == np.inf else 10**4)  # still merged
 
 
 ZOO = {
@@ -35,11 +36,11 @@ ZOO = {
     "two heads": lambda: head(heads=2),
     "width 1": lambda: head(1),
     "width 16": lambda: head(16, heads=2),
-    "relu, width 1": lambda: Attention(Tokens(2, relu)).law(1).marginal(),
+    "relu, width 1": lambda: Attention(Tokens(2, relu)).law(1).marginal(draws=10**4),
     "tiny": lambda: head(var_v=1e-20),
     "huge": lambda: head(var_v=1e20),
 }
-QUICK = "two variances", "Gaussian", "atom", "point", "thirty orders"
+QUICK = "two variances", "atom", "point"
 NOT_PASSED = {
     "complex arguments": "laws are of real numbers, and others raise a TypeError",
     "rvs(loc, scale, size) by position": "`size` and `rng` stand first, as everywhere "
@@ -86,7 +87,7 @@ def called(law, name, *args, **options):
 
 
 def test_probability_is_one(law):
-    assert law.moment(0) == 1
+    assert law.moment(0) == law._munp(0) == 1
     assert law.expect(lambda y: 1.0) == pytest.approx(1, rel=1e-12)
     assert law.support() == (-np.inf, np.inf)
     assert law.cdf(law.support()[1]) == 1
@@ -118,7 +119,7 @@ def test_means_of_functions(law):
             right = law.cdf(high * sd) - law.cdf(low * sd)
         assert p == pytest.approx(right, rel=1e-10)
         jump = law.expect(lambda y: 1.0 * (low * sd <= y <= high * sd))
-        assert jump == pytest.approx(right, rel=1e-9, abs=1e-11)
+        assert jump == pytest.approx(right, abs=3e-9)
         if p:
             given = law.expect(
                 lambda y: y / sd, lb=low * sd, ub=high * sd, conditional=True
@@ -149,7 +150,8 @@ def test_a_mean_has_an_error():
 @pytest.mark.filterwarnings("ignore:.*lie so far out")
 def test_probabilities_agree(law):
     y = points(law)
-    np.testing.assert_allclose(law.cdf(y), 1 - law.sf(y), rtol=0, atol=1e-15)
+    rounding = 1e-13  # of sums of a thousand terms
+    np.testing.assert_allclose(law.cdf(y), 1 - law.sf(y), rtol=0, atol=rounding)
     np.testing.assert_allclose(law.cdf(y), law.sf(-y), rtol=1e-13)
     np.testing.assert_allclose(np.exp(law.logcdf(y)), law.cdf(y), rtol=1e-12)
     np.testing.assert_allclose(np.exp(law.logsf(y)), law.sf(y), rtol=1e-12)
@@ -261,8 +263,10 @@ def test_every_spelling_warns_or_none(name):
             ask(moved, 30.0)
             ask(moved, loc=30.0)
             law(30.0).sf(moved)
+            assert ask(moved, 30.0, return_error=True)[1] < 0.1
 
 
+@pytest.mark.filterwarnings("ignore:.*lie so far out")
 def test_shifts_and_scales(law):
     y, sd = points(law), law.std() or 1.0
     loc, scale = 0.25 * sd, 2.0
@@ -308,7 +312,7 @@ def test_complex_arguments_are_rejected(name):
 
 
 def test_draws_are_independent_and_of_scipys_shapes():
-    law = made("one head")
+    law = made("two variances")
     parameters = (
         (None, 0.0, 1.0),
         (None, np.zeros(5), 1.0),
@@ -375,11 +379,12 @@ def test_random_states(law):
 
 
 def test_a_frozen_law_has_a_state_of_its_own():
-    law = made("one head")
+    law = made("two variances")
     frozen = law(0.0, 2.0)
     law.random_state = frozen.random_state = 3
     np.testing.assert_array_equal(2 * law.rvs(4), frozen.rvs(4))
     assert frozen.random_state is not law.random_state
+    assert law(0.0, 2.0).random_state is not law.random_state
     law.random_state = None
 
 
