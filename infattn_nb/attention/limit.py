@@ -17,6 +17,7 @@ from ..distributions.scale_mixture import mixture_of_rules
 from .rows import row_law
 from .sampling import covariance, is_long, most_samples
 from .sampling import sample_variance
+from .tails import one_score, with_tails
 from .tokens import Tokens
 from ..nonlinearities import identity, resolved, softmax
 from ..numerics.linalg import centred, psd_factor, without_zeros
@@ -44,14 +45,14 @@ def _row_factor(layer, K, i):
 # %% ../../nbs/attention/limit.ipynb #a453b446
 def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
                    i, # output
-                   doubling=True, # may the row be joined from its halves?
+                   refined=True, # by halves or one integral; False: grids for all
                   ): # ScaleMixture, kept by the layer
     "The law of output i at infinite width, to many digits."
-    if (i, doubling) not in layer.kept:
-        law = _limit_marginal(layer, i, doubling)
-        others = [_limit_marginal(near, i, doubling) for near in disturbed(layer)]
-        layer.kept[i, doubling] = law.beside(others)
-    return layer.kept[i, doubling]
+    if (i, refined) not in layer.kept:
+        law = _limit_marginal(layer, i, refined)
+        others = [_limit_marginal(near, i, refined) for near in disturbed(layer)]
+        layer.kept[i, refined] = law.beside(others)
+    return layer.kept[i, refined]
 
 def disturbed(layer): # Attention on tokens with a constant kernel
     "Layers on tokens with Gram matrices K ± error; none if the error is only rounding."
@@ -75,15 +76,29 @@ def limit_of_many_heads(layer, # Attention with infinitely many heads
     ends = [ScaleMixture.constant(max(v + sign*error, 0.)) for sign in (1, -1)]
     return ScaleMixture.constant(v).beside(ends)
 
-def _limit_marginal(layer, i, doubling):
+def _limit_marginal(layer, i, refined):
     fresh = partial(sample_variance, layer, layer.tokens, np.inf, i)
-    law = _independent_row(layer, i, sample=fresh) if doubling else None
+    score = _one_score(layer, i) if refined else None
+    law = None
+    if refined and score is None:
+        law = _independent_row(layer, i, sample=fresh)
     if law is None:
         rules, singular, beyond = _rules_of_one_head(layer.one_head, i)
         law = mixture_of_rules(rules, layer.heads, sample=fresh,
                                singular=singular and layer.heads == 1)
+        if score is not None:
+            return with_tails(law, score, layer.heads)
         law = law.beside(_with_beyond(law, rules, layer.heads, beyond))
     return law
+
+def _one_score(layer, i):
+    "The row as a function of one normal; None if it depends on more."
+    if layer.weights is not softmax:
+        return None
+    factor = _row_factor(layer, layer.tokens.kernel(), i)
+    if factor.shape[1] != 1:
+        return None
+    return one_score(layer, factor, _seen(layer, i), i)
 
 def _with_beyond(law, rules, heads, beyond):
     "The law including u beyond the grids, to tell how far out `law` is accurate."
@@ -102,7 +117,7 @@ def _with_beyond(law, rules, heads, beyond):
     return [ScaleMixture(v, np.concatenate([inside, w]))]
 
 def _independent_row(layer, i, **options):
-    "The law by doubling, if the scores of row i are independent up to a shift."
+    "The law by refined, if the scores of row i are independent up to a shift."
     if layer.weights is not softmax:
         return None
     K = layer.tokens.kernel()

@@ -43,11 +43,32 @@ def value_and_error(f, # law -> number or array
         spread = np.std(values/scale, axis=0, ddof=1)*scale
         error = spread/np.sqrt(len(values))
         if law.coarse is not None: # a quadrature: three standard errors and more
-            change = np.abs(f(law.coarse) - value)
-            error = 3*error + change
+            error = 3*error + _unconverged(f, law, value)
         if law.nearby:
             error = error + np.max([np.abs(f(x) - value) for x in law.nearby], axis=0)
     return value, np.where(np.isinf(value), 0., error)[()]
+
+CONVERGING = .7 # largest ratio of successive changes
+
+def _unconverged(f, law, value):
+    "The last change of a sequence of rules, more if it hardly falls, inf if it grows."
+    coarse = f(law.coarse)
+    last = np.abs(coarse - value)
+    if law.coarse.coarse is None:
+        return last
+    before = np.abs(f(law.coarse.coarse) - coarse)
+    noise = 10*_rounding(value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(last > noise, last/before, 0.)
+        rest = np.where(ratio < CONVERGING, ratio/(1 - ratio), np.inf)
+    return last*np.maximum(1., rest)
+
+def _rounding(value):
+    "The rounding error of a sum of exponentials or of its logarithm."
+    size = np.abs(value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_size = np.where(size > 0, np.abs(np.log(size)), 0.)
+        return 1e-14*np.nan_to_num(size*(1 + log_size), posinf=0.)
 
 def _parts(law):
     "Laws made from parts of the draws, or from the replicates, of this law."
@@ -80,6 +101,7 @@ def _with_error(method: Callable) -> _Method:
         ask = lambda law: method(law, *args, **kwargs)
         if return_error:
             value, error = value_and_error(ask, self)
+            error = _with_rounding(self, method.__name__, value, error)
             if method.__name__ in _TAILS and args:
                 carried = _few_carry(self, method.__name__, args[0], value, **kwargs)
                 error = np.where(carried, np.inf, error)[()]
@@ -95,6 +117,13 @@ def _with_error(method: Callable) -> _Method:
     flag = " With `return_error=True`: (value, error)."
     wrapped.__doc__ = (method.__doc__ or "") + flag
     return cast(_Method, wrapped)
+
+def _with_rounding(law, name, value, error):
+    "The error of a quadrature, and the rounding error of its sum."
+    if law.coarse is None:
+        return error
+    own = 1e-14 if name.startswith("log") else 0. # of a logarithm near zero
+    return np.where(np.isinf(value), 0., error + _rounding(value) + own)
 
 _INVERSE = "ppf", "isf"
 _TAILS = "logpdf", "sf", "logsf", "logcdf", *_INVERSE # methods that warn in the tails
@@ -187,7 +216,7 @@ class ScaleMixture(rv_continuous):
                  replicates: "Sequence[ScaleMixture] | None" = None,
                  coarse: "ScaleMixture | None" = None,
                  nearby: "Sequence[ScaleMixture]" = (),
-                 singular: bool = False) -> None:
+                 singular: bool = False, tails: Any = None) -> None:
         """
         Parameters
         ----------
@@ -200,11 +229,16 @@ class ScaleMixture(rv_continuous):
         replicates
             independent quadratures; None = 16 batches of draws
         coarse
-            a quadrature with fewer nodes; the change is added to the error
+            a quadrature with fewer nodes; the change is added to the error. If it has
+            a `coarse` itself and the changes do not fall, the error is infinite
         nearby
             laws whose inputs differ by their own errors; the largest change is added
         singular
             whether the density is infinite at zero
+        tails
+            None, or an object that computes logarithms where the nodes are too few:
+            `beyond(y)` tests where, `evaluate(name, y)` returns them for the names
+            "logpdf" and "logsf", and `largest` is the largest variance
         """
         super().__init__(name="hierarchical Gaussian")
         self.variances, self.weights = _points(variances, weights)
@@ -221,6 +255,7 @@ class ScaleMixture(rv_continuous):
         self.coarse = coarse
         self.nearby = tuple(nearby)
         self.singular = singular or self.atom > 0
+        self.tails = tails
         for a in (self.variances, self.weights, self.v, self.w):
             if a is not None:
                 a.flags.writeable = False
@@ -375,7 +410,8 @@ class ScaleMixture(rv_continuous):
 
     # methods that scipy calls
     def _updated_ctor_param(self):
-        names = "variances weights sample replicates coarse nearby singular".split()
+        names = ("variances weights sample replicates coarse nearby singular "
+                 "tails").split()
         return {k: getattr(self, k) for k in names}
 
     def _pdf(self, y):
@@ -398,9 +434,28 @@ class ScaleMixture(rv_continuous):
 
     def _sf(self, y):
         f = lambda y: ndtr(np.multiply.outer(-y, self.v**-.5))
-        return _average(self, f, y, self.w) + self.atom*(1 - np.sign(y))/2
+        value = _average(self, f, y, self.w) + self.atom*(1 - np.sign(y))/2
+        return self._with_tails("logsf", y, value, np.exp)
 
     def _logsf(self, y):
+        return self._with_tails("logsf", y, self._logsf_of_nodes(y))
+
+    def _logpdf(self, y):
+        log_f = self._with_tails("logpdf", y, self._logpdf_of_nodes(y))
+        return np.where((y == 0) & self.singular, np.inf, log_f)
+
+    def _with_tails(self, name, y, value, of=np.array):
+        "Values at y, with those that the nodes do not give replaced."
+        if self.tails is None:
+            return value
+        y = np.asarray(y, dtype=float)
+        beyond = self.tails.beyond(y)
+        if beyond.any():
+            value = np.array(value)
+            value[beyond] = of(self.tails.evaluate(name, y[beyond]))
+        return value
+
+    def _logsf_of_nodes(self, y):
         y = np.asarray(y, dtype=float)
         if self.atom:
             with np.errstate(divide="ignore"):
@@ -411,7 +466,7 @@ class ScaleMixture(rv_continuous):
         log_sf = np.log(_average(self, f, y, self.w)) + widest(y)
         return np.nan_to_num(log_sf, nan=-np.inf, neginf=-np.inf)
 
-    def _logpdf(self, y):
+    def _logpdf_of_nodes(self, y):
         y = np.asarray(y, dtype=float)
         rate = 1/self.v
         slowest = rate.min(initial=np.inf)
@@ -419,8 +474,7 @@ class ScaleMixture(rv_continuous):
         f = lambda y: np.exp(np.multiply.outer(-y**2/2, rate - slowest))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             log_f = np.log(_average(self, f, y, height)) - slowest*y**2/2
-            log_f = np.nan_to_num(log_f, nan=-np.inf, neginf=-np.inf)
-        return np.where((y == 0) & self.singular, np.inf, log_f)
+            return np.nan_to_num(log_f, nan=-np.inf, neginf=-np.inf)
 
     def _isf(self, q):
         q = np.asarray(q, dtype=float)
@@ -428,6 +482,8 @@ class ScaleMixture(rv_continuous):
         z = norm.isf(tail)
         least = 0. if self.atom else self.v[0]*(1 - 1e-9)
         most = self.v[-1]*(1 + 1e-9) if self.v.size else 0.
+        if self.tails is not None:
+            most = max(most, self.tails.largest)
         lo = np.sqrt(least)*z
         hi = np.sqrt(most)*z
         def f(y, log_tail):
@@ -558,7 +614,8 @@ def mixture_of_rules(rules, # from head_rules
         v[(v > 0) & (v < TINIEST)] = TINIEST
         return ScaleMixture(v, w/w.sum(), **options)
     fine = gauss(J)
-    coarse = mixture(*gauss(J, 60, 1e-24))
+    coarsest = mixture(*gauss(J, 40, 1e-24))
+    coarse = mixture(*gauss(J, 60, 1e-24), coarse=coarsest)
     replicates = [mixture(x, w) for x, w in zip(*fine)]
     return mixture(*fine, replicates=replicates, coarse=coarse, **options)
 
