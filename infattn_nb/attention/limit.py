@@ -8,6 +8,7 @@ __all__ = ['MANY_HEADS', 'MOST_HEADS', 'limit_marginal', 'disturbed', 'limit_of_
 # %% ../../nbs/attention/limit.ipynb #lm-takes
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from math import comb
 
 import numpy as np
 from scipy.stats import chi2, qmc
@@ -100,21 +101,24 @@ def _one_score(layer, i):
         return None
     return one_score(layer, factor, _seen(layer, i), i)
 
+MOST_BEYOND = 4 # heads whose u may all lie beyond the grids
+
 def _with_beyond(law, rules, heads, beyond):
     "The law including u beyond the grids, to tell how far out `law` is accurate."
     U, w = beyond
     if not w.any():
         return []
-    others, share = np.zeros(1), np.ones(1)
-    if heads > 1:
-        rest = mixture_of_rules(rules, heads - 1)
-        others, share = rest.variances, rest.weights
-    v = (np.add.outer(U, (heads - 1)*others)/heads).ravel()
-    any_head = -np.expm1(heads*np.log1p(-w.sum()))
-    w = np.multiply.outer(w*(any_head/w.sum()), share).ravel()
-    inside = law.weights*(1 - w.sum())
-    v = np.concatenate([law.variances, v])
-    return [ScaleMixture(v, np.concatenate([inside, w]))]
+    parts = [(law.variances, law.weights)]
+    for k in {*range(1, min(heads, MOST_BEYOND) + 1), heads}: # heads beyond
+        others, share = np.zeros(1), np.ones(1)
+        if heads > k:
+            rest = mixture_of_rules(rules, heads - k)
+            others, share = rest.variances, rest.weights
+        v = np.add.outer(k*U, (heads - k)*others)/heads
+        ω = np.multiply.outer(w*w.sum()**(k - 1)*comb(heads, k), share)
+        parts.append((v.ravel(), np.minimum(ω, 1.).ravel()))
+    v, w = map(np.concatenate, zip(*parts))
+    return [ScaleMixture(v, w/w.sum())]
 
 def _independent_row(layer, i, **options):
     "The law by refined, if the scores of row i are independent up to a shift."
@@ -154,18 +158,27 @@ def _kept_rules(row):
 
 def _found_rules(layer, i):
     u, spans, singular = _one_head(layer, i)
-    beyond = _shells(u, len(spans))
-    return head_rules(normal_nodes(u, spans)), singular, beyond
+    nodes = normal_nodes(u, spans)
+    beyond = _beyond(layer, i, u, len(spans), sum(len(w) for _, w in nodes))
+    return head_rules(nodes), singular, beyond
 
-def _shells(u, r):
-    "The largest u on spheres outside the grids (r ≤ 4 dimensions), and their weights."
-    if not 0 < r <= 4:
+def _beyond(layer, i, u, r, points):
+    "The largest u outside the grids, on spheres if r ≤ 4, and their probabilities."
+    soft = layer.weights is softmax
+    if r == 0 or (r > 4 and not soft):
         return np.zeros(0), np.zeros(0)
+    if r > 4: # few points lie far out
+        return _largest_u(layer, i), np.array([3/points])
     radius = np.arange(8, 36, .5)
     e = np.array([[1.], [-1.]]) if r == 1 else sobol_normals(r, 256).T
     e /= np.linalg.norm(e, axis=1, keepdims=True)
     largest = u((radius[1:, None, None]*e).reshape(-1, r).T).reshape(-1, len(e)).max(1)
     return np.maximum.accumulate(largest), -np.diff(chi2.sf(radius**2, r))
+
+def _largest_u(layer, i):
+    "The largest possible u of a softmax."
+    K = layer.tokens.kernel()
+    return layer.output_variance*K.diagonal()[_seen(layer, i)].max(keepdims=True)
 
 def _one_head(layer, i):
     "u as a function of g ~ N(0, I_r), (r, N) -> (N,); score ranges; whether singular."

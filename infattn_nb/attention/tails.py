@@ -372,8 +372,9 @@ def with_tails(law, # a new ScaleMixture of few nodes, with replicates
     *meshes, last = OTHER_MESHES
     for part, mesh in zip(law.replicates, (*meshes, meshes[0])):
         part.tails = Tails(FineLaw(score, heads, mesh), middle)
-    law.coarse.tails = Tails(FineLaw(score, heads, last), middle)
-    law.coarse.coarse = None
+    for part in law.coarse:
+        part.tails = Tails(FineLaw(score, heads, last), middle)
+        part.coarse = () # the nodes are used where they suffice
     return law
 
 def one_score(layer, # Attention with softmax weights

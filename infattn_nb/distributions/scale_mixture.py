@@ -42,25 +42,25 @@ def value_and_error(f, # law -> number or array
         scale = np.where((scale > 0) & np.isfinite(scale), scale, 1.)
         spread = np.std(values/scale, axis=0, ddof=1)*scale
         error = spread/np.sqrt(len(values))
-        if law.coarse is not None: # a quadrature: three standard errors and more
-            error = 3*error + _unconverged(f, law, value)
+        if law.coarse: # a quadrature: three standard errors and more
+            error = 3*error + sum(_unconverged(f, x, value) for x in law.coarse)
         if law.nearby:
             error = error + np.max([np.abs(f(x) - value) for x in law.nearby], axis=0)
     return value, np.where(np.isinf(value), 0., error)[()]
 
-CONVERGING = .7 # largest ratio of successive changes
+SLOWEST = .9 # ratio of successive changes above which a sequence does not converge
 
-def _unconverged(f, law, value):
+def _unconverged(f, coarse, value):
     "The last change of a sequence of rules, more if it hardly falls, inf if it grows."
-    coarse = f(law.coarse)
-    last = np.abs(coarse - value)
-    if law.coarse.coarse is None:
+    now = f(coarse)
+    last = np.abs(now - value)
+    if not coarse.coarse:
         return last
-    before = np.abs(f(law.coarse.coarse) - coarse)
+    before = np.abs(f(coarse.coarse[0]) - now)
     noise = 10*_rounding(value)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(last > noise, last/before, 0.)
-        rest = np.where(ratio < CONVERGING, ratio/(1 - ratio), np.inf)
+        rest = np.where(ratio < SLOWEST, 3*ratio/(1 - ratio), np.inf)
     return last*np.maximum(1., rest)
 
 def _rounding(value):
@@ -120,7 +120,7 @@ def _with_error(method: Callable) -> _Method:
 
 def _with_rounding(law, name, value, error):
     "The error of a quadrature, and the rounding error of its sum."
-    if law.coarse is None:
+    if not law.coarse:
         return error
     own = 1e-14 if name.startswith("log") else 0. # of a logarithm near zero
     return np.where(np.isinf(value), 0., error + _rounding(value) + own)
@@ -129,6 +129,7 @@ _INVERSE = "ppf", "isf"
 _TAILS = "logpdf", "sf", "logsf", "logcdf", *_INVERSE # methods that warn in the tails
 _watched: ContextVar[bool] = ContextVar("watched", default=True)
 FAR_OUT = 5. # standard deviations; nearer points are not checked
+NEAR = .01 # standard deviations from zero, where a density may have a peak
 UNCERTAIN = .1 # of a logarithm
 
 @contextmanager
@@ -157,23 +158,38 @@ def _few_carry(law, name, asked, value, loc=0., scale=1.):
     "Test where the largest draws of v dominate a probability; False for quadratures."
     if law.weights is not None or law.replicates:
         return False
-    v = np.sort(law.variances)[-min(LARGEST_TERMS, law.variances.size//5) - 1:]
+    kept = min(LARGEST_TERMS, law.variances.size//5) + 1
+    v = np.sort(law.variances)
     y = np.abs((np.asarray(value if name in _INVERSE else asked, float) - loc)/scale)
     with np.errstate(divide="ignore", invalid="ignore"):
-        terms = log_ndtr(-np.divide.outer(y, np.sqrt(v)))
-    return tail_index(np.moveaxis(terms, -1, 0)) > NO_MEAN
+        terms = log_ndtr(-np.divide.outer(y, np.sqrt(v[-kept:])))
+    few = tail_index(np.moveaxis(terms, -1, 0)) > NO_MEAN
+    if name == "logpdf": # near zero the smallest draws of v dominate
+        few |= _few_smallest(y, v[v > 0][:8*kept], kept)
+    return few
+
+def _few_smallest(y, v, kept):
+    "Test where the largest of the densities N(y; 0, v) dominate their sum."
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = -np.multiply.outer(y**2/2, 1/v) - np.log(v)/2
+    largest = np.sort(terms, axis=-1)[..., -kept:]
+    return tail_index(np.moveaxis(largest, -1, 0)) > HEAVY_TAIL
 
 def _warn_of_tails(law, name, asked, value, loc=0., scale=1.):
-    "Warn once if the logarithm of a tail probability is uncertain."
+    "Warn once if the logarithm of a tail probability, or of a peak, is uncertain."
     far = value if name in _INVERSE else asked
     y = np.abs((np.asarray(far, dtype=float) - loc)/scale)
-    y = np.unique(y[np.isfinite(y) & (y > FAR_OUT*np.sqrt(law.w @ law.v))])
+    sd = np.sqrt(law.w @ law.v)
+    peak = name == "logpdf" and len(law.v) and law.v[0] < (NEAR*sd)**2
+    doubtful = (y > FAR_OUT*sd) | (peak & (y < NEAR*sd))
+    y = np.unique(y[np.isfinite(y) & doubtful])
     if not y.size or not _knows_errors(law):
         return
-    _, error = law.logsf(y, return_error=True)
+    _, error = (law.logpdf if peak else law.logsf)(y, return_error=True)
     lost = np.count_nonzero(~(error <= UNCERTAIN))
     if lost:
-        checks.warn(f"{lost} of {y.size} points lie so far out in the tails that the "
+        where = "near zero" if (y < NEAR*sd).all() else "far out in the tails"
+        checks.warn(f"{lost} of {y.size} points lie so {where} that the "
                     "logarithm of their probability is uncertain by "
                     f"{np.max(error):.1g}; pass `return_error=True`")
 
@@ -214,7 +230,7 @@ class ScaleMixture(rv_continuous):
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
                  sample: Callable | None = None, *,
                  replicates: "Sequence[ScaleMixture] | None" = None,
-                 coarse: "ScaleMixture | None" = None,
+                 coarse: "Sequence[ScaleMixture]" = (),
                  nearby: "Sequence[ScaleMixture]" = (),
                  singular: bool = False, tails: Any = None) -> None:
         """
@@ -229,8 +245,9 @@ class ScaleMixture(rv_continuous):
         replicates
             independent quadratures; None = 16 batches of draws
         coarse
-            a quadrature with fewer nodes; the change is added to the error. If it has
-            a `coarse` itself and the changes do not fall, the error is infinite
+            quadratures that are coarser in one respect each; the changes are added to
+            the error. If one has a `coarse` itself, and the second change is not
+            smaller than the first, the error is infinite
         nearby
             laws whose inputs differ by their own errors; the largest change is added
         singular
@@ -252,7 +269,7 @@ class ScaleMixture(rv_continuous):
         self.w = w[~zero]
         self.sample = sample or partial(_resample, v, w/w.sum())
         self.replicates = replicates
-        self.coarse = coarse
+        self.coarse = tuple(coarse)
         self.nearby = tuple(nearby)
         self.singular = singular or self.atom > 0
         self.tails = tails
@@ -615,9 +632,9 @@ def mixture_of_rules(rules, # from head_rules
         return ScaleMixture(v, w/w.sum(), **options)
     fine = gauss(J)
     coarsest = mixture(*gauss(J, 40, 1e-24))
-    coarse = mixture(*gauss(J, 60, 1e-24), coarse=coarsest)
+    coarse = mixture(*gauss(J, 60, 1e-24), coarse=[coarsest])
     replicates = [mixture(x, w) for x, w in zip(*fine)]
-    return mixture(*fine, replicates=replicates, coarse=coarse, **options)
+    return mixture(*fine, replicates=replicates, coarse=[coarse], **options)
 
 def _weighted(nodes):
     "The weighted points, checked."
