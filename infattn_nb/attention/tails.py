@@ -56,10 +56,12 @@ class OneScore:
         g = np.unique([steps, *(at[:, None] + np.multiply.outer(length, steps))])
         g = g[np.abs(g) < REACH]
         slope = self.slope(g)
-        k = np.flatnonzero((slope[:-1] < 0) & (slope[1:] >= 0))
+        g, slope = g[slope != 0], slope[slope != 0]
+        k = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0))
         if not k.size:
             return 0.
-        found = root_between(self.slope, (g[k], g[k + 1])).x
+        root = root_between(self.slope, (g[k], g[k + 1]))
+        found = np.where(root.success, root.x, g[k]) # no success if u is constant
         weights = np.exp(log_softmax(self.bias + np.multiply.outer(found, self.slopes),
                                      axis=1))
         return found[np.argmin(((weights @ self.values)**2).sum(1))]
