@@ -2,6 +2,7 @@
 that shares no code with the package.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -113,6 +114,18 @@ def of_heads(name, y, v, log_w, heads):
     return top + np.log(total * step / np.pi)
 
 
+def of_two_heads(name, y, v, log_w):
+    "All pairs of nodes, in the middle of the law."
+    kept = log_w > -45
+    v, log_w = v[kept].astype(float), log_w[kept].astype(float)
+    parts = []
+    for k in range(0, len(v), 256):
+        pair = (v[k : k + 256, None] + v) / 2
+        terms = log_terms(name, y, pair) + log_w[k : k + 256, None] + log_w
+        parts.append(log_sum(terms.astype(float).ravel()))
+    return log_sum(parts)
+
+
 def narrow(K, row, variance, bias, m):
     """A head of m columns: given χ²/m, which multiplies the variance of the score, one
     integral; a second χ²/m multiplies v.
@@ -216,11 +229,14 @@ def case(rng):
     sd = float(np.sqrt((np.exp(log_w) * v).sum()))
     name = str(rng.choice(["logpdf", "logsf"]))
     peak = heads == 1 and name == "logpdf" and rng.random() < 0.4
-    y = sd * (10 ** rng.uniform(-14, 0) if peak else rng.uniform(0, 40))
+    near = peak or (heads > 1 and rng.random() < 0.2)
+    y = sd * (10 ** rng.uniform(-14, 0) if near else rng.uniform(0, 40))
     if heads == 1:
         exact = of_one_head(name, y, v, log_w)
+    elif y < 3 * sd:
+        layer = replace(layer, heads=2)
+        exact = of_two_heads(name, y, v, log_w)
     else:
-        exact = of_heads(name, max(y, 0.5 * sd), v, log_w, heads)
-        y = max(y, 0.5 * sd)
+        exact = of_heads(name, y, v, log_w, heads)
     kind = "peak" if peak else f"{min(heads, 2)} heads"
     return Case(kind, layer, i, y, name, exact)

@@ -15,11 +15,13 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
-from scipy.special import log_softmax, logsumexp
+from scipy.special import expit, log_expit, log_softmax, logsumexp
 
-from ..distributions.hierarchical import log_densities
+from .sampling import sample_scores
+from ..distributions.hierarchical import log_densities, reject_singular
 from ..nonlinearities import softmax
 from ..numerics.linalg import psd_factor
+from ..numerics.workers import pieces
 
 
 # %% ../../nbs/attention/peaks.ipynb #peakcode
@@ -208,6 +210,200 @@ def _reach(group):
 
 def _regular(K):
     return np.linalg.eigvalsh(K)[0] > 1e-9*K.trace()
+
+# %% ../../nbs/attention/peaks.ipynb #pk-paircode
+LEFT_OUT = 45. # terms below exp(−45) times the largest are left out
+GRIDS = 128, 192, 288, 432, 648, 972, 1458, 2187 # points in each direction
+PAIR_ERROR = 1e-11 # change at which no finer grid is used
+LARGEST_PAIR_ERROR = .1
+FARTHEST = 45. # standard deviations of a score
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    "The joint density of two tokens and one head, by an integral over both scores."
+    values: np.ndarray # factor of the covariance of the values (2, 2)
+    scores: np.ndarray # factor of the covariance of d₁, d₂: differences of scores
+    mean: np.ndarray # of d₁, d₂
+
+    def log_terms(self, y, z, v, sign): # arrays that broadcast
+        "The integrand at d₁ = mean + sd z and d₂ = d₁ ± log(1 + exp(v))."
+        distance = np.logaddexp(0., v)
+        d = self.mean[0] + self.scores[0, 0]*z
+        e = d + sign*distance
+        rest = (e - self.mean[1] - self.scores[1, 0]*z)/self.scores[1, 1]
+        low, high = (d, e) if sign > 0 else (e, d)
+        # the difference of the two weights, without cancellation
+        log_apart = log_expit(high) + log_expit(-low) + np.log(-np.expm1(-distance))
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart = sign*(y[1] - y[0])*np.exp(-log_apart)
+            second = y[0] - expit(d)*apart
+            first = second + apart
+            x = first/self.values[0, 0]
+            w = (second - self.values[1, 0]*x)/self.values[1, 1]
+            log_f = -(x*x + w*w + z*z + rest*rest)/2 - log_apart + log_expit(v)
+        log_f = log_f - np.log(np.diag(self.values)).sum() - 2*np.log(2*np.pi)
+        log_f = log_f - np.log(self.scores[1, 1])
+        return np.where(np.isnan(log_f), -np.inf, log_f)
+
+    def log_density(self, y): # (2,)
+        "Log density at different outputs, and its error."
+        boxes = [self._box(y, sign) for sign in (1, -1)]
+        top = max(box[-1] for box in boxes)
+        before = np.inf
+        for n in GRIDS:
+            parts = [self._sum(y, sign, z, v, n) for sign, z, v, most in
+                     zip((1, -1), *zip(*boxes)) if most > top - LEFT_OUT]
+            value = logsumexp(parts)
+            error = abs(value - before)
+            if error < PAIR_ERROR*max(1., abs(value)):
+                break
+            before = value
+        error += 1e-14*(1 + abs(value))
+        return value, error if error < LARGEST_PAIR_ERROR else np.inf
+
+    def _sum(self, y, sign, z, v, n):
+        "The trapezoid rule with n points in each direction."
+        z = np.linspace(*z, n)
+        v = np.linspace(*v, n)
+        parts = [logsumexp(self.log_terms(y, z[k:k+b, None], v, sign))
+                 for k, b in pieces(n, 2**17//n)]
+        return logsumexp(parts) + np.log((z[1] - z[0])*(v[1] - v[0]))
+
+    def _box(self, y, sign):
+        "Intervals of z and v outside which the integrand is negligible; its maximum."
+        sd = self.scores[0, 0]
+        size = np.sqrt((self.values**2).sum(1).max())
+        least = max(np.log(abs(y[1] - y[0])/size) - 8, -700.)
+        most = 2*FARTHEST*np.sqrt((self.scores**2).sum(1).max()) + abs(self.mean).max()
+        z = np.linspace(-FARTHEST, FARTHEST, 91)
+        z = np.union1d(z, (np.linspace(-FARTHEST, FARTHEST, 91) - self.mean[0])/sd)
+        z = z[np.abs(z) <= FARTHEST]
+        v = np.linspace(least, min(most, 40.), 91)
+        v = np.union1d(v, np.geomspace(1., most, 91))
+        for left_out in (300., 100., LEFT_OUT + 5, LEFT_OUT):
+            terms = self.log_terms(y, z[:, None], v, sign)
+            top = terms.max()
+            kept = terms > top - left_out
+            z = np.linspace(*_around(z, kept.any(1)), 121)
+            v = np.linspace(*_around(v, kept.any(0)), 121)
+        return z[[0, -1]], v[[0, -1]], top
+
+def _around(x, kept):
+    "The points before the first and after the last that is kept."
+    k = np.flatnonzero(kept)
+    return x[max(k[0] - 1, 0)], x[min(k[-1] + 1, len(x) - 1)]
+
+def pair_of(layer): # Attention at infinite width
+    "The Pair of a layer of two tokens and one head; None for other layers."
+    K = layer.tokens.kernel()
+    moving = layer.weights is softmax and layer.score_variance() > 0
+    seen = layer.mask is None or layer.mask.all()
+    if len(K) != 2 or layer.heads > 1 or not (moving and seen and _regular(K)):
+        return None
+    apart = layer.score_variance()*(K[0, 0] + K[1, 1] - 2*K[0, 1])
+    bias = np.zeros((2, 2)) if layer.bias is None else layer.bias
+    L = psd_factor(K)
+    return Pair(np.sqrt(layer.head_variance)*L, np.sqrt(apart)*L, bias @ [1., -1.])
+
+# %% ../../nbs/attention/peaks.ipynb #pk-sharpcode
+REGULAR = 1e-13 # least pivot, relative to its row
+
+@dataclass(frozen=True, eq=False)
+class Sharp:
+    "A layer whose covariances are computed from logarithms of the weights."
+    layer: Any # Attention
+    K: np.ndarray # (s, s)
+
+    def draws(self, size, rng):
+        "Logarithms of all attention weights (size, H, s, s)."
+        layer = self.layer
+        G = sample_scores(layer, layer.tokens, np.inf, size, rng)
+        if layer.bias is not None:
+            G = G + layer.bias
+        if layer.mask is not None:
+            G = np.where(layer.mask, G, -np.inf)
+        return log_softmax(G, axis=-1)
+
+    def log_terms(self, y, log_A): # (Y, s), (n, H, s, s) -> (Y, n)
+        "log N(y; 0, S)."
+        if log_A.shape[1] == 1:
+            return self._one_head(y, log_A[:, 0])
+        return self._heads(y, log_A)
+
+    def _one_head(self, y, log_A):
+        "N(A⁻¹y; 0, σ²K)/det A, after rows and columns of A are scaled."
+        u = np.zeros(log_A.shape[:-1] + (1,))
+        v = np.zeros((len(log_A), 1, log_A.shape[-1]))
+        for _ in range(SCALINGS):
+            u = (log_A - v).max(2, keepdims=True)
+            v = (log_A - u).max(1, keepdims=True)
+        E = np.exp(log_A - u - v)
+        sign, log_det = np.linalg.slogdet(E)
+        self._reject_singular(sign != 0)
+        E[sign == 0] = np.eye(len(self.K))
+        log_det = log_det + u.sum((1, 2)) + v.sum((1, 2))
+        common = y[:, :1]
+        L = np.sqrt(self.layer.head_variance)*psd_factor(self.K)
+        log_unit = np.log(np.diagonal(L)).sum() + len(L)/2*np.log(2*np.pi)
+        with np.errstate(all="ignore"): # weights as small as exp(−1000)
+            right = np.exp(-u)*(y - common).T
+            x = np.exp(-v).mT*np.linalg.solve(E, right) + common.T
+            x = np.moveaxis(x, 1, 0).reshape(len(L), -1)
+            z = solve_triangular(L, x, lower=True, check_finite=False)
+            squares = (z*z).sum(0).reshape(len(E), -1).T
+        log_f = -squares/2 - log_unit - log_det
+        return np.where(np.isnan(log_f) | (sign == 0), -np.inf, log_f)
+
+    def _heads(self, y, log_A):
+        "The same for several heads, from differences between rows."
+        n, H, s, _ = log_A.shape
+        rows = np.concatenate([np.exp(log_A[:, :, :1]), differences(log_A)], axis=2)
+        values = rows @ (np.sqrt(self.layer.head_variance)*psd_factor(self.K))
+        beside = np.moveaxis(values, 1, 2).reshape(n, s, -1)
+        size = np.linalg.norm(beside, axis=2)
+        regular = (size > 0).all(1)
+        size[~regular] = 1.
+        R = np.linalg.qr((beside/size[:, :, None]).mT, mode="r")
+        pivots = np.abs(np.diagonal(R, axis1=1, axis2=2))
+        regular &= (pivots > REGULAR).all(1)
+        self._reject_singular(regular)
+        L = np.moveaxis((size[:, :, None]*R.mT)[regular], 0, -1)
+        apart = np.concatenate([y[:, :1], y[:, 1:] - y[:, :1]], axis=1)
+        log_f = np.full((len(y), n), -np.inf)
+        signs = np.sign(np.einsum("iin->in", L))
+        log_f[:, regular] = log_densities(apart, L*signs)
+        return log_f
+
+    def _reject_singular(self, regular):
+        if regular.mean() < .99:
+            reject_singular()
+
+SCALINGS = 4 # of rows and columns
+
+def differences(log_A): # (..., s, s) -> (..., s − 1, s)
+    "The rows of A minus the first one, without cancellation."
+    first = log_A[..., :1, :]
+    others = log_A[..., 1:, :]
+    larger = np.maximum(first, others)
+    with np.errstate(invalid="ignore"): # of two masked tokens
+        change = np.exp(larger)*np.expm1(-np.abs(others - first))
+    change = np.nan_to_num(np.where(others > first, -change, change))
+    main = np.argmax(np.broadcast_to(first, others.shape), axis=-1)[..., None]
+    np.put_along_axis(change, main, 0., -1)
+    np.put_along_axis(change, main, -change.sum(-1, keepdims=True), -1)
+    return change
+
+def always_singular(layer): # Attention at infinite width
+    "Test whether S has a lower rank than its size for all scores."
+    K = layer.tokens.kernel()
+    return layer.heads*np.linalg.matrix_rank(K, hermitian=True) < len(K)
+
+def sharp_of(layer): # Attention at infinite width
+    "Draws of a layer for which covariances may be singular in floating point."
+    K = layer.tokens.kernel()
+    if layer.weights is not softmax or not _regular(K):
+        return None
+    return Sharp(layer, K)
 
 def unequal(layer, # Attention
             y, # (..., s)

@@ -15,7 +15,7 @@ from ..numerics.workers import pieces
 
 REACH = 46. # normals beyond are left out: their probability is exp(−1061)
 LEAST = 1e-150 # distance from a zero of u, as a change of the scores
-RAY_STEP = .4 # panels on the ray of t, as powers of ten
+RAY_STEP = .3 # panels on the ray of t, as powers of ten
 LEAST_OF_HEADS = 1e-20 # the density of several heads is finite
 
 @dataclass(frozen=True, eq=False)

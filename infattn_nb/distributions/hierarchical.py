@@ -294,7 +294,8 @@ class HierarchicalGaussian:
         Raises
         ------
         ValueError
-            if y has another shape, or more than 1 % of the draws of S are singular
+            if y has another shape, or if more than 1 % of the draws of S are singular
+            in floating-point numbers and no other method is known
         """
         at = checks.real(y, "y", (..., self.dim), remedy="pass one number per output")
         exact = self._exact(0) if self.dim == 1 else None
@@ -326,6 +327,10 @@ class HierarchicalGaussian:
         A sampler (size, Generator) -> draws, and a function (y (Y, dim), draws) ->
         terms (Y, size). The mean of the terms' exponentials is the density at y.
         """
+        return None
+
+    def _integral(self) -> Callable | None:
+        "A function y (dim,) -> log density, error, where draws do not suffice."
         return None
 
     def _reaches_far(self) -> bool:
@@ -362,9 +367,17 @@ class HierarchicalGaussian:
         away = self._from_peak(at)
         value, error, lost = self._log_density_by_draws(at, n, rng)
         lost = np.array(lost & ~infinite & (away >= PEAK_RADIUS))
+        near = (away > 0) & (away < PEAK_RADIUS) & ~infinite
+        integral = self._integral()
+        if integral is not None and (lost | near).any():
+            lost |= near
+            found = np.array([integral(one) for one in at[lost]])
+            value[lost], error[lost] = found.T
+            away = np.where(near, PEAK_RADIUS, away)
+            lost[lost] = False
         tilts = self._tilts()
         if lost.any() and tilts is not None:
-            value[lost], error[lost], lost[lost] = _log_mean(*tilts, at[lost], n, rng)
+            value[lost], error[lost], lost[lost] = log_mean(*tilts, at[lost], n, rng)
         if islands and self._reaches_far():
             lost &= ~((error == np.inf) & self._misleads_particles(at))
             seeds = _far_seeds(rng, islands)
@@ -378,7 +391,7 @@ class HierarchicalGaussian:
     def _log_density_by_draws(self, y, n, rng):
         "Log densities (...), errors, and the points that need another method."
         covariances = partial(_covariances, self)
-        return _log_mean(covariances, _log_densities_given, y, n, rng)
+        return log_mean(covariances, _log_densities_given, y, n, rng)
 
     def _log_density_far_out(self, y, seeds):
         "Log densities of y (Y, dim) by particles; errors, inf where they are large."
@@ -448,6 +461,9 @@ class ConstantGaussian(HierarchicalGaussian):
 
     def _log_density(self, y, draws, rng, islands):
         "Log densities and errors; one draw of S suffices."
+        if np.linalg.matrix_rank(self.S, hermitian=True) < self.dim:
+            checks.reject("law", "have a density", "a singular covariance",
+                          "leave out outputs that others determine")
         return self._undisturbed_log_density(y, 1, rng, islands)
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -554,7 +570,7 @@ PEAK_RADIUS = 1e-4 # standard deviations; nearer to an infinite density draws fa
 BETTER_BELOW = 1000 # effective draws; with fewer, tilts or particles are used
 POINTS_AT_ONCE = 2**13 # points that share their draws
 
-def _log_mean(sample, log_terms, y, n, rng):
+def log_mean(sample, log_terms, y, n, rng):
     "Log of the mean of exp(log_terms(y, draws)), its error, and where it is poor."
     flat = y.reshape(-1, y.shape[-1])
     if len(flat) > POINTS_AT_ONCE:
@@ -620,12 +636,20 @@ def _warn_far_out(error):
                     "more `draws` or `islands`, or use `marginal`, which is exact in "
                     "the tails of a limit")
 
+class SingularError(ValueError):
+    "Covariances are singular in floating point, although a density may exist."
+
+def reject_singular():
+    "Raise an error for covariances that are too nearly singular."
+    checks.reject("law", "have a density that can be computed from draws of S",
+                  "covariances that are singular in floating-point numbers",
+                  "leave out outputs that others determine nearly", SingularError)
+
 def _regular(L):
     "The factors of nonsingular covariances; an error if over 1 % are singular."
     regular = (np.einsum("iin->in", L) > 0).all(0)
     if regular.mean() < .99:
-        checks.reject("law", "have a density", "singular covariances",
-                      "leave out outputs that others determine")
+        reject_singular()
     return L[..., regular]
 
 def log_densities(y, L):
