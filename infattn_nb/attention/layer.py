@@ -243,7 +243,8 @@ class Attention(AttentionSpec, HasTokens):
         """
         self.tokens.kernel() # raises if it is random: no Gaussian limit
         linear = replace(self.one_head, scaling="linear", head_width="full")
-        return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0])
+        near = [layer.linear_scaling().S for layer in disturbed(self)]
+        return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0], near)
 
     @overload
     def infinite_heads(self, draws: int = 16, rng: Rng = 0,
@@ -279,11 +280,14 @@ class Attention(AttentionSpec, HasTokens):
         if not self.equal_heads:
             checks.reject("var_o", "be one number for infinitely many heads",
                           f"{self.heads} numbers", "pass their mean")
-        S = np.stack(head_averages(self, seed_sequence(rng).spawn(draws)))
+        seeds = seed_sequence(rng).spawn(draws)
+        near = tuple(HierarchicalGaussian.averaged(head_averages(layer, seeds))
+                     for layer in disturbed(self))
+        S = np.stack(head_averages(self, seeds))
         if self.narrow:
-            law = HierarchicalGaussian.averaged(S)
+            law = AveragedGaussian.of(S, nearby=near)
         else:
-            law = LimitOfManyHeads.of(S, layer=self)
+            law = LimitOfManyHeads.of(S, nearby=near, layer=self)
         return (law, law.cov(return_error=True)[1]) if return_error else law
 
 # %% ../../nbs/attention/layer.ipynb #limitlawcode

@@ -213,7 +213,7 @@ def _regular(K):
 
 # %% ../../nbs/attention/peaks.ipynb #pk-paircode
 LEFT_OUT = 45. # terms below exp(−45) times the largest are left out
-GRIDS = 128, 192, 288, 432, 648, 972, 1458, 2187 # points in each direction
+GRIDS = 128, 192, 288, 432, 648, 972, 1458 # points in each direction
 PAIR_ERROR = 1e-11 # change at which no finer grid is used
 LARGEST_PAIR_ERROR = .1
 FARTHEST = 45. # standard deviations of a score

@@ -22,8 +22,9 @@ from .distances import hellinger, kl_divergence, paired_kl
 from .distances import total_variation, wasserstein
 from ..distributions.hierarchical import HierarchicalGaussian
 from ..distributions.scale_mixture import ScaleMixture, unwatched_tails
-from ..distributions.scale_mixture import value_and_error
+from ..distributions.scale_mixture import knows_errors, value_and_error
 from ..attention.layer import Attention
+from ..attention.limit import disturbed
 from ..attention.sampling import most_samples, weights_and_values
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
@@ -124,7 +125,8 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     law = HierarchicalGaussian(sample, tokens.seq_len, tv_error=tv)
     if tokens.random or min(n, layer.width_of_heads(n)) < np.inf:
         return law
-    return HierarchicalGaussian.constant(law.covariances(1, 0)[0])
+    near = [tied_law(x).S for x in disturbed(layer)]
+    return HierarchicalGaussian.constant(law.covariances(1, 0)[0], near)
 
 def _tied_sample(layer, tokens, n, size, g):
     "Draws of S (size, s, s), in pieces of bounded memory."
@@ -195,16 +197,29 @@ def gaussian_distances(layer: Attention, i: int = -1, *,
     """
     limits = gaussian_limits(layer, i)
     law = layer.law().marginal(i)
-    return {regime: _distances(law, gaussian, return_error)
-            for regime, gaussian in limits.items()}
+    def both(regime): # the Gaussian of a part of the law, if it has the same variance
+        own = regime == "infinite heads"
+        return lambda p: norm(scale=p.std()) if own else limits[regime]
+    return {regime: _distances(law, both(regime), return_error) for regime in limits}
 
 def _distances(law, gaussian, return_error):
-    "All distances between a law and a Gaussian."
+    "All distances between a law and a Gaussian, which may depend on it."
     def each(name, distance):
+        def f(p):
+            return distance(p, gaussian(p))/(p.std() if name == "W1" else 1.)
+        if not return_error:
+            return f(law)
+        value, error = value_and_error(f, law)
         unit = law.std() if name == "W1" else 1.
-        f = lambda p: distance(p, gaussian)/unit
-        return value_and_error(f, law) if return_error else f(law)
+        _, more = distance(_without_error(law), gaussian(law), return_error=True)
+        return value, error + more/unit
     return {name: each(name, distance) for name, distance in DISTANCES.items()}
+
+def _without_error(law):
+    "The same law without errors, to which only a quadrature in y adds one."
+    size = law.variances.size
+    w = np.full(size, 1/size) if law.weights is None else law.weights
+    return ScaleMixture(law.variances, w)
 
 # %% ../../nbs/convergence/regimes.ipynb #tailprobabil-types
 @overload
@@ -305,6 +320,29 @@ def beside_gaussian(law, # of an output at some width
             "beyond 6 sd": tail,
             "limit beyond 6 sd": limit_tail}
 
+def errors_beside_gaussian(law, # of an output at some width
+                           limit, # its law in the limit
+                          ): # name -> float
+    "Errors of the numbers of `beside_gaussian`; NaN for laws that state none."
+    def stated(y):
+        if not isinstance(y, ScaleMixture) or not knows_errors(y):
+            return np.nan, np.nan
+        _, kurtosis = y.kurtosis(return_error=True)
+        _, tail = tail_probability(y, 6, return_error=True)
+        return float(kurtosis), float(tail/(2*norm.sf(6)))
+    kurtosis, tail = stated(law)
+    limit_kurtosis, limit_tail = stated(limit)
+    both = beside_gaussian(law, limit)
+    share = 0.
+    if 0 < both["share"]:
+        relative = limit_kurtosis/both["limit kurtosis"], kurtosis/both["kurtosis"]
+        share = both["share"]*sum(relative)
+    return {"kurtosis": kurtosis,
+            "limit kurtosis": limit_kurtosis,
+            "share": share,
+            "beyond 6 sd": tail,
+            "limit beyond 6 sd": limit_tail}
+
 @dataclass(frozen=True, eq=False)
 class LimitErrorResult:
     """Result of `limit_error`: distances of a layer, its limit and a Gaussian.
@@ -349,6 +387,16 @@ class LimitErrorResult:
         with unwatched_tails(): # `limit_error` has warned
             tails = beside_gaussian(self.law, self.limit)
         return {"divergence": self.divergence, "off": off, **tails}
+
+    @property
+    def errors(self) -> dict[str, float]:
+        "The errors of `.numbers`, by name; NaN for laws that state none."
+        x = self.numbers
+        D_error = self.divergence_error
+        off = D_error/(4*x["off"]) if x["off"] > 0 else np.sqrt(abs(D_error)/2)
+        with unwatched_tails():
+            tails = errors_beside_gaussian(self.law, self.limit)
+        return {"divergence": D_error, "off": off, **tails}
 
     @property
     def table(self) -> "DataFrame":

@@ -7,7 +7,7 @@ __all__ = ['LEAST_EFFECTIVE_DRAWS', 'PEAK_RADIUS', 'BETTER_BELOW', 'POINTS_AT_ON
            'AveragedGaussian', 'log_densities']
 
 # %% ../../nbs/distributions/hierarchical.ipynb #a0411b9c
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -77,20 +77,24 @@ class HierarchicalGaussian:
         return f"HierarchicalGaussian(dim={self.dim})"
 
     @classmethod
-    def constant(cls, cov: ArrayLike) -> "HierarchicalGaussian":
+    def constant(cls, cov: ArrayLike,
+                 nearby: Sequence[ArrayLike] = ()) -> "HierarchicalGaussian":
         """The ordinary Gaussian N(0, S) as the special case of a constant covariance.
 
         Parameters
         ----------
         cov
             S, (s, s)
+        nearby
+            S for inputs changed by their errors; the largest change of a result is its
+            error
 
         Returns
         -------
         HierarchicalGaussian
             a `ConstantGaussian`
         """
-        return ConstantGaussian.of(cov)
+        return ConstantGaussian.of(cov, nearby=tuple(map(cls.constant, nearby)))
 
     @classmethod
     def averaged(cls, estimates: ArrayLike) -> "HierarchicalGaussian":
@@ -204,9 +208,11 @@ class HierarchicalGaussian:
         if exact is not None:
             return exact
         draws = 2**16 if draws is None else checks.count(draws, "draws", least=16)
+        rng = _one_seed(rng) if self.nearby else rng # the same draws for all laws
         sample = partial(self.variance or partial(_diagonal, self), i)
         v = draw(sample, draws, rng)
-        return ScaleMixture(v, sample=sample)
+        law = ScaleMixture(v, sample=sample)
+        return law.beside([near.marginal(i, draws, rng) for near in self.nearby])
 
     def mean(self) -> np.ndarray:
         """Zero, (dim,)."""
@@ -353,11 +359,14 @@ class HierarchicalGaussian:
         if self.nearby:
             rng = _one_seed(rng) # the same draws for all laws
         value, error = self._undisturbed_log_density(y, n, rng, islands)
-        if self.nearby:
-            others = [_log_density_if_any(law, y, n, rng, islands)
-                      for law in self.nearby]
-            error = error + _largest_change(others, value)
-        return value, error
+        return value, error + self._change_nearby(y, value, n, rng, islands)
+
+    def _change_nearby(self, y, value, *options):
+        "The largest change of log densities due to errors of the inputs."
+        if not self.nearby:
+            return 0.
+        others = [_log_density_if_any(law, y, *options) for law in self.nearby]
+        return _largest_change(others, value)
 
     def _undisturbed_log_density(self, y, n, rng, islands):
         "Log densities and errors for the given inputs: draws, particles, or exact."
@@ -454,7 +463,8 @@ class ConstantGaussian(HierarchicalGaussian):
                    **known)
 
     def _exact(self, i):
-        return ScaleMixture.constant(self.S[i, i])
+        near = [ScaleMixture.constant(law.S[i, i]) for law in self.nearby]
+        return ScaleMixture.constant(self.S[i, i]).beside(near)
 
     def _average(self, draws, rng):
         return self.S.copy(), 0*self.S
@@ -464,7 +474,8 @@ class ConstantGaussian(HierarchicalGaussian):
         if np.linalg.matrix_rank(self.S, hermitian=True) < self.dim:
             checks.reject("law", "have a density", "a singular covariance",
                           "leave out outputs that others determine")
-        return self._undisturbed_log_density(y, 1, rng, islands)
+        value, error = self._undisturbed_log_density(y, 1, rng, islands)
+        return value, error + self._change_nearby(y, value, 1, rng, islands)
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AveragedGaussian(ConstantGaussian):
@@ -484,7 +495,8 @@ class AveragedGaussian(ConstantGaussian):
     def _exact(self, i):
         each = [ScaleMixture.constant(v) for v in self.estimates[:, i, i]]
         mean = self.estimates[:, i, i].mean()
-        return ScaleMixture([mean], [1.], replicates=each)
+        near = [ScaleMixture.constant(law.S[i, i]) for law in self.nearby]
+        return ScaleMixture([mean], [1.], replicates=each).beside(near)
 
     def _average(self, draws, rng):
         return self.S.copy(), _error_of_mean(self.estimates)

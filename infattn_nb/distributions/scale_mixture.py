@@ -183,7 +183,7 @@ def _warn_of_tails(law, name, asked, value, loc=0., scale=1.):
     peak = name == "logpdf" and len(law.v) and law.v[0] < (NEAR*sd)**2
     doubtful = (y > FAR_OUT*sd) | (peak & (y < NEAR*sd))
     y = np.unique(y[np.isfinite(y) & doubtful])
-    if not y.size or not _knows_errors(law):
+    if not y.size or not knows_errors(law):
         return
     _, error = (law.logpdf if peak else law.logsf)(y, return_error=True)
     lost = np.count_nonzero(~(error <= UNCERTAIN))
@@ -193,7 +193,7 @@ def _warn_of_tails(law, name, asked, value, loc=0., scale=1.):
                     "logarithm of their probability is uncertain by "
                     f"{np.max(error):.1g}; pass `return_error=True`")
 
-def _knows_errors(law):
+def knows_errors(law):
     "Test whether the law was made from several quadratures, or from enough draws."
     if law.replicates:
         return len(law.replicates) > 1
