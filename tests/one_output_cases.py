@@ -52,8 +52,7 @@ def two_tokens(K, row, variance, bias):
     d = shift + τ * (middle + t)
     share = 1 / (1 + np.exp(-d))
     if inside:
-        own = np.longdouble(float(best))
-        off = -share * (1 - own) * np.expm1(-τ * t)
+        off = -share * np.longdouble(float(1 - best)) * np.expm1(-τ * t)
     else:
         off = share - np.longdouble(float(best))
     v = np.longdouble(float(D)) * off**2 + rest
@@ -136,7 +135,8 @@ def narrow(K, row, variance, bias, m):
     D = K[0, 0] + K[1, 1] - 2 * K[0, 1]
     τ = np.sqrt(variance * K[row, row] * D * 2 * x / m)
     share = 1 / (1 + np.exp(-(bias[row, 0] - bias[row, 1] + np.multiply.outer(τ, t))))
-    v = share**2 * K[0, 0] + (1 - share) ** 2 * K[1, 1] + 2 * share * (1 - share) * K[0, 1]
+    rest = 1 - share
+    v = share**2 * K[0, 0] + rest**2 * K[1, 1] + 2 * share * rest * K[0, 1]
     log_w = np.log(w_x / w_x.sum())[:, None] + log_g
     log_c, w_c = panels(np.linspace(-9, 3, 9))
     log_c, w_c = log_c.astype(float), w_c.astype(float)
@@ -162,9 +162,7 @@ def three_tokens(variance):
     t, w = t[np.abs(t) < reach].astype(float), w[np.abs(t) < reach].astype(float)
     log_g = np.log(w) - t * t / 2 - np.log(2 * np.pi) / 2
     e = np.array([[1, -1, 0], [1, 1, -2]]) / np.sqrt([[2], [6]])
-    scores = np.sqrt(variance) * (
-        t[:, None, None] * e[0] + t[None, :, None] * e[1]
-    )
+    scores = np.sqrt(variance) * (t[:, None, None] * e[0] + t[None, :, None] * e[1])
     a = np.exp(scores - scores.max(-1, keepdims=True))
     a /= a.sum(-1, keepdims=True)
     return (a**2).sum(-1).ravel(), np.add.outer(log_g, log_g).ravel()

@@ -243,7 +243,7 @@ class Attention(AttentionSpec, HasTokens):
         """
         self.tokens.kernel() # raises if it is random: no Gaussian limit
         linear = replace(self.one_head, scaling="linear", head_width="full")
-        near = [layer.linear_scaling().S for layer in disturbed(self)]
+        near = [layer.linear_scaling().cov(2) for layer in disturbed(self)]
         return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0], near)
 
     @overload

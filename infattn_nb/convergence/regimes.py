@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['DISTANCES', 'HEAVIEST', 'MOST_ENTRIES', 'tied_scores', 'tied_law', 'gaussian_limits', 'gaussian_distances',
-           'tail_probability', 'importance_tail', 'beside_gaussian', 'LimitErrorResult', 'heaviest_output',
-           'limit_error']
+           'tail_probability', 'importance_tail', 'beside_gaussian', 'errors_beside_gaussian', 'LimitErrorResult',
+           'heaviest_output', 'limit_error']
 
 # %% ../../nbs/convergence/regimes.ipynb #0bdffca2
 from dataclasses import dataclass, replace
@@ -125,7 +125,7 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     law = HierarchicalGaussian(sample, tokens.seq_len, tv_error=tv)
     if tokens.random or min(n, layer.width_of_heads(n)) < np.inf:
         return law
-    near = [tied_law(x).S for x in disturbed(layer)]
+    near = [tied_law(x).cov(2) for x in disturbed(layer)]
     return HierarchicalGaussian.constant(law.covariances(1, 0)[0], near)
 
 def _tied_sample(layer, tokens, n, size, g):

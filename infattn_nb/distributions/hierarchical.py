@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEAST_EFFECTIVE_DRAWS', 'PEAK_RADIUS', 'BETTER_BELOW', 'POINTS_AT_ONCE', 'HierarchicalGaussian', 'ConstantGaussian',
-           'AveragedGaussian', 'log_densities']
+           'AveragedGaussian', 'log_mean', 'SingularError', 'reject_singular', 'log_densities']
 
 # %% ../../nbs/distributions/hierarchical.ipynb #a0411b9c
 from collections.abc import Callable, Sequence
