@@ -50,11 +50,12 @@ def two_tokens(K, row, variance, bias):
     far = np.abs(t + middle) > 44
     t, w = t[~far], w[~far]
     d = shift + τ * (middle + t)
-    share = 1 / (1 + np.exp(-d))
+    share = 1 / (1 + np.exp(np.minimum(-d, 11000)))
+    off = share - np.longdouble(float(best))
     if inside:
-        off = -share * np.longdouble(float(1 - best)) * np.expm1(-τ * t)
-    else:
-        off = share - np.longdouble(float(best))
+        near = np.where(np.abs(τ * t) < 1, t, 0)
+        exact = -share * np.longdouble(float(1 - best)) * np.expm1(-τ * near)
+        off = np.where(near == 0, off, exact)
     v = np.longdouble(float(D)) * off**2 + rest
     z = middle + t
     return v, np.log(w) - z * z / 2 - np.log(2 * np.pi) / 2
@@ -100,7 +101,7 @@ def of_heads(name, y, v, log_w, heads):
     w, v = np.exp(ω[kept]), v[kept]
     width = 1 / np.sqrt(w @ v)
     ray = np.exp(3j * np.pi / 8)
-    reach = min(45 / (y * np.cos(3 * np.pi / 8)), 60 * width)
+    reach = 12 * width + min(45 / (y * np.cos(3 * np.pi / 8)), 60 * width)
     t, dt = panels(np.arange(0, reach + width / 2, width / 2))
     t, dt = t.astype(float), dt.astype(float)
     total = 0.0
