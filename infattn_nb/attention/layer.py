@@ -14,12 +14,14 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from ..distributions.hierarchical import AveragedGaussian
-from ..distributions.hierarchical import HierarchicalGaussian
+from ..distributions.hierarchical import HierarchicalGaussian, SingularError
+from ..distributions.hierarchical import log_mean, reject_singular
 from .limit import MANY_HEADS, average_of_heads, disturbed
 from .limit import limit_marginal, limit_of_many_heads
 from .limit import head_averages
 from .joint import far_density, reachable
-from .peaks import NEARLY_EQUAL, peaked, tilts_of, unequal
+from .peaks import NEARLY_EQUAL, always_singular, pair_of, peaked, sharp_of
+from .peaks import tilts_of, unequal
 from .sampling import sample_covariances, sample_outputs
 from .sampling import sample_scores, sample_variance
 from .spec import AttentionSpec
@@ -241,7 +243,8 @@ class Attention(AttentionSpec, HasTokens):
         """
         self.tokens.kernel() # raises if it is random: no Gaussian limit
         linear = replace(self.one_head, scaling="linear", head_width="full")
-        return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0])
+        near = [layer.linear_scaling().cov(2) for layer in disturbed(self)]
+        return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0], near)
 
     @overload
     def infinite_heads(self, draws: int = 16, rng: Rng = 0,
@@ -278,11 +281,14 @@ class Attention(AttentionSpec, HasTokens):
         if not self.equal_heads:
             checks.reject("var_o", "be one number for infinitely many heads",
                           f"{self.heads} numbers", "pass their mean")
-        S = np.stack(head_averages(self, seed_sequence(rng).spawn(draws)))
+        seeds = seed_sequence(rng).spawn(draws)
+        near = tuple(HierarchicalGaussian.averaged(head_averages(layer, seeds))
+                     for layer in disturbed(self))
+        S = np.stack(head_averages(self, seeds))
         if self.narrow:
-            law = HierarchicalGaussian.averaged(S)
+            law = AveragedGaussian.of(S, nearby=near)
         else:
-            law = LimitOfManyHeads.of(S, layer=self)
+            law = LimitOfManyHeads.of(S, nearby=near, layer=self)
         return (law, law.cov(return_error=True)[1]) if return_error else law
 
 # %% ../../nbs/attention/layer.ipynb #limitlawcode
@@ -306,6 +312,29 @@ class LimitLaw(HierarchicalGaussian):
 
     def _tilts(self):
         return tilts_of(self.layer)
+
+    def _integral(self):
+        pair = pair_of(self.layer)
+        return None if pair is None else pair.log_density
+
+    def _log_density_by_draws(self, y, n, rng):
+        if always_singular(self.layer):
+            checks.reject("law", "have a density", "outputs that others determine",
+                          "leave them out")
+        try:
+            return super()._log_density_by_draws(y, n, rng)
+        except SingularError:
+            return self._log_density_of_sharp(y, n, rng)
+
+    def _log_density_of_sharp(self, y, n, rng):
+        "The same from logarithms of the weights."
+        if pair_of(self.layer) is not None:
+            return np.zeros(y.shape[:-1]), np.zeros(y.shape[:-1]), True
+        sharp = sharp_of(self.layer)
+        if sharp is None:
+            reject_singular()
+        value, error, _ = log_mean(sharp.draws, sharp.log_terms, y, n, rng)
+        return value, error, False
 
     def _misleads_particles(self, y):
         return unequal(self.layer, y) < NEARLY_EQUAL

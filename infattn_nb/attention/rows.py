@@ -108,9 +108,11 @@ class Joint:
         total = logaddexp.reduce(ω, axis=-1, keepdims=True)
         return np.clip(y, *self.bounds), ω - total
 
-    def points(self):
-        "Weighted points: x, y, weights."
-        y, ω = self.rule(self.x, max(self.rules))
+    def points(self, part=1.):
+        "Weighted points: x, y, weights, from a part of the nodes of the rules."
+        sizes = np.array(sorted(self.rules))
+        m = sizes[np.searchsorted(sizes, part*sizes[-1])]
+        y, ω = self.rule(self.x, m)
         w = exp(self.at(self.x)[:, None] + ω)/self.scale.slope(self.x)[:, None]
         return np.repeat(self.x, y.shape[1]), y.ravel(), (w/w.sum()).ravel()
 
@@ -418,6 +420,7 @@ def row_points(k, # variances of the values (s,)
                sd, # standard deviations of the scores, () or (s,)
                bias=0., # means of the scores, () or (s,)
                mesh=FINE_MESH, # Mesh
+               part=1., # of the nodes of the row's rules
               ): # u (N,), weights (N,)
     r"Weighted points of $u=\sum_jk_ja_j^2$ for independent scores."
     k, sd, bias = (np.atleast_1d(z).astype(float) for z in (k, sd, bias))
@@ -429,7 +432,7 @@ def row_points(k, # variances of the values (s,)
         return exp([B - 2*A]), np.ones(1)
     k, sd, bias = sorted_blocks(tokens[:, ~still])
     block = block_of(Row.of(k, sd, bias), mesh, max(1024, _power_above(len(k))))
-    x, y, w = block.points()
+    x, y, w = block.points(part)
     x = x + bias[0]
     return exp(logaddexp(2*x + y, B) - 2*logaddexp(x, A)), w
 
@@ -479,22 +482,28 @@ def row_mixture(k, # variances of the values (s,), ≥ 0
                      remedy="see `poisson_dirichlet_limit` for larger values")
     checks.count(len(k), "number of tokens", most=MOST_TOKENS)
     bias = checks.real(bias, "bias", within="(-∞, ∞)", remedy="use a mask instead")
-    def variances(mesh, error=0.):
-        u, w = row_points(k, sd, bias, mesh)
+    def variances(mesh, error=0., part=1.):
+        u, w = row_points(k, sd, bias, mesh, part)
         return scale*(c + u*(1 + error)), w
     rough = ROUGH_MESH if least_share(k, c) >= CANCELLING else ROUGHEST_MESH
     around = [variances(rough, error) for error in (-COMMON_ERROR, COMMON_ERROR)]
-    return judged(variances(FINE_MESH), around, heads, **options)
+    fewer = [variances(FINE_MESH, part=part) for part in (.75, .5)]
+    return judged(variances(FINE_MESH), around, heads, fewer, **options)
 
 def judged(fine, # (u, w): weighted points of one head's variance
            others, # the same from another discretisation, shifted up and down
            heads=1, # H
+           fewer=(), # `fine` with fewer and with still fewer nodes
            **options, # of `mixture_of_heads`
           ): # ScaleMixture
     "The mixture of `fine`; distances to the others are added to its stated errors."
     law = mixture_of_heads([fine], heads, **options)
     around = [mixture_of_heads([points], heads, **options) for points in others]
     law.replicates = (*(law.replicates or ()), *around)
+    if fewer:
+        some, fewest = (mixture_of_heads([points], heads) for points in fewer)
+        some.coarse = (fewest,)
+        law.coarse = (*law.coarse, some)
     return law
 
 def disturbed(points, # (u, w)

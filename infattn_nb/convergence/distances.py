@@ -18,7 +18,8 @@ from scipy.stats import rv_continuous
 
 from ..attention.layer import Attention
 from ..attention.sampling import covariance_given
-from ..distributions.scale_mixture import unwatched_tails
+from ..distributions.scale_mixture import ScaleMixture, knows_errors
+from ..distributions.scale_mixture import unwatched_tails, value_and_error
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.quadrature import line, root_between
@@ -66,6 +67,15 @@ def _integrate(f, cuts):
     right = np.r_[cuts, np.inf]
     pieces = tanhsinh(f, left, right, rtol=1e-10, atol=1e-15)
     return pieces.integral.sum(), np.nansum(pieces.error) # scipy 1.15: NaN for f = 0
+
+def _of_laws(distance, p, q):
+    "A distance, and the error of its quadrature with the errors of both laws."
+    value, error = distance(p, q)
+    for law, other in ((p, lambda x: distance(x, q)[0]),
+                       (q, lambda x: distance(p, x)[0])):
+        if isinstance(law, ScaleMixture) and knows_errors(law):
+            error = error + value_and_error(other, law)[1]
+    return value, error
 
 def _atom(law):
     "The mass at zero."
@@ -120,7 +130,7 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return the error of the quadrature?
+        also return the error: of the quadrature, and that which the laws state?
 
     Returns
     -------
@@ -135,12 +145,14 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
         for a law without all its parameters, or a q whose `logpdf` underflows
         where p has mass (as for `scipy.stats.laplace` beyond 745 scales)
     """
+    return _of_laws(_kl, p, q) if return_error else _kl(p, q)[0]
+
+def _kl(p, q):
     cuts = _cuts(p, q)
     if _uncovered(p, q, cuts):
-        return (np.inf, 0.) if return_error else np.inf
+        return np.inf, 0.
     D, error = _integrate(lambda y: _kl_integrand(p, q, y), cuts)
-    D += kl_div(_atom(p), _atom(q)) # ∞ if only p has an atom
-    return (D, error) if return_error else D
+    return D + kl_div(_atom(p), _atom(q)), error # ∞ if only p has an atom
 
 # %% ../../nbs/convergence/distances.ipynb #044f1905
 def _crossings(f, cuts, points=64):
@@ -185,7 +197,8 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return an error, the change if crossings are searched on a coarser grid?
+        also return an error: the change if crossings are searched on a coarser grid,
+        and the error that the laws state?
 
     Returns
     -------
@@ -201,6 +214,9 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     """
     _reject_atom("p", p)
     _reject_atom("q", q)
+    return _of_laws(_tv, p, q) if return_error else _tv(p, q, False)[0]
+
+def _tv(p, q, again=True):
     cuts = _cuts(p, q)
     F = _cdf_difference(p, q)
     def gap(y):
@@ -212,9 +228,7 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
         at = np.union1d(_ends(p, q), _crossings(gap, cuts, points))
         return .5*np.abs(np.diff(np.r_[0., F(at), 0.])).sum()
     TV = variation(64)
-    if not return_error:
-        return TV
-    return TV, abs(TV - variation(24)) + 1e-15
+    return TV, abs(TV - variation(24)) + 1e-15 if again else 0.
 
 # %% ../../nbs/convergence/distances.ipynb #hellinger-types
 @overload
@@ -236,7 +250,7 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return the error of the quadrature?
+        also return the error: of the quadrature, and that which the laws state?
 
     Returns
     -------
@@ -250,6 +264,9 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     ValueError
         for a law without all its parameters
     """
+    return _of_laws(_hellinger, p, q) if return_error else _hellinger(p, q)[0]
+
+def _hellinger(p, q):
     def f(y):
         a = p.logpdf(y)
         b = q.logpdf(y)
@@ -260,8 +277,6 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     square, error = _integrate(f, _cuts(p, q))
     square += (_atom(p)**.5 - _atom(q)**.5)**2/2
     distance = np.sqrt(square)
-    if not return_error:
-        return distance
     return distance, error/max(distance, np.sqrt(error), 1e-300)
 
 # %% ../../nbs/convergence/distances.ipynb #wasserstein-types
@@ -284,7 +299,7 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return the error of the quadrature?
+        also return the error: of the quadrature, and that which the laws state?
 
     Returns
     -------
@@ -298,14 +313,16 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     ValueError
         for a law without all its parameters
     """
+    return _of_laws(_wasserstein, p, q) if return_error else _wasserstein(p, q)[0]
+
+def _wasserstein(p, q):
     cuts = _cuts(p, q)
     F = _cdf_difference(p, q)
     kinks = np.unique(np.r_[cuts, _crossings(F, cuts)])
     middle = (kinks[1:] + kinks[:-1])/2
     if not F(np.r_[kinks, middle]).any(): # equal laws
-        return (0., 0.) if return_error else 0.
-    W, error = _integrate(lambda y: np.abs(F(y)), kinks)
-    return (W, error) if return_error else W
+        return 0., 0.
+    return _integrate(lambda y: np.abs(F(y)), kinks)
 
 # %% ../../nbs/convergence/distances.ipynb #b33c79cf
 JACKKNIFE_GROUPS = 32 # of the jackknife

@@ -21,9 +21,10 @@ from scipy.stats import norm
 from .distances import hellinger, kl_divergence, paired_kl
 from .distances import total_variation, wasserstein
 from ..distributions.hierarchical import HierarchicalGaussian
-from ..distributions.scale_mixture import UNCERTAIN, ScaleMixture
+from ..distributions.scale_mixture import UNCERTAIN, ScaleMixture, knows_errors
 from ..distributions.scale_mixture import unwatched_tails, value_and_error
 from ..attention.layer import Attention
+from ..attention.limit import disturbed
 from ..attention.sampling import most_samples, weights_and_values
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
@@ -124,7 +125,8 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     law = HierarchicalGaussian(sample, tokens.seq_len, tv_error=tv)
     if tokens.random or min(n, layer.width_of_heads(n)) < np.inf:
         return law
-    return HierarchicalGaussian.constant(law.covariances(1, 0)[0])
+    near = [tied_law(x).cov(2) for x in disturbed(layer)]
+    return HierarchicalGaussian.constant(law.covariances(1, 0)[0], near)
 
 def _tied_sample(layer, tokens, n, size, g):
     "Draws of S (size, s, s), in pieces of bounded memory."
@@ -195,16 +197,29 @@ def gaussian_distances(layer: Attention, i: int = -1, *,
     """
     limits = gaussian_limits(layer, i)
     law = layer.law().marginal(i)
-    return {regime: _distances(law, gaussian, return_error)
-            for regime, gaussian in limits.items()}
+    def both(regime): # the Gaussian of a part of the law, if it has the same variance
+        own = regime == "infinite heads"
+        return lambda p: norm(scale=p.std()) if own else limits[regime]
+    return {regime: _distances(law, both(regime), return_error) for regime in limits}
 
 def _distances(law, gaussian, return_error):
-    "All distances between a law and a Gaussian."
+    "All distances between a law and a Gaussian, which may depend on it."
     def each(name, distance):
+        def f(p):
+            return distance(p, gaussian(p))/(p.std() if name == "W1" else 1.)
+        if not return_error:
+            return f(law)
+        value, error = value_and_error(f, law)
         unit = law.std() if name == "W1" else 1.
-        f = lambda p: distance(p, gaussian)/unit
-        return value_and_error(f, law) if return_error else f(law)
+        _, more = distance(_without_error(law), gaussian(law), return_error=True)
+        return value, error + more/unit
     return {name: each(name, distance) for name, distance in DISTANCES.items()}
+
+def _without_error(law):
+    "The same law without errors, to which only a quadrature in y adds one."
+    size = law.variances.size
+    w = np.full(size, 1/size) if law.weights is None else law.weights
+    return ScaleMixture(law.variances, w)
 
 # %% ../../nbs/convergence/regimes.ipynb #tailprobabil-types
 @overload
@@ -296,15 +311,24 @@ def beside_gaussian(law, # of an output at some width
                     limit, # its law in the limit
                    ): # name -> (value, error)
     "Kurtosis and tails of a law and its limit; tails are relative to a Gaussian's."
-    kurtosis, limit_kurtosis = (y.kurtosis(return_error=True) for y in (law, limit))
-    tail, limit_tail = (np.array(tail_probability(y, 6, return_error=True))
-                        / (2*norm.sf(6)) for y in (law, limit))
+    kurtosis, tail = _kurtosis_and_tail(law)
+    limit_kurtosis, limit_tail = _kurtosis_and_tail(limit)
     pairs = {"kurtosis": kurtosis,
              "limit kurtosis": limit_kurtosis,
              "share": _share(limit_kurtosis, kurtosis),
              "beyond 6 sd": tail,
              "limit beyond 6 sd": limit_tail}
     return {name: (float(x), float(error)) for name, (x, error) in pairs.items()}
+
+def _kurtosis_and_tail(y):
+    "Pairs (number, error); the error is NaN for laws that state none."
+    if isinstance(y, ScaleMixture) and knows_errors(y):
+        kurtosis = y.kurtosis(return_error=True)
+        tail = tail_probability(y, 6, return_error=True)
+    else:
+        kurtosis = y.kurtosis(), np.nan
+        tail = tail_probability(y, 6), np.nan
+    return kurtosis, np.divide(tail, 2*norm.sf(6))
 
 def _share(part, whole):
     "The share part/whole, at most one, and its error; zero if the whole is not above 0."
@@ -318,9 +342,9 @@ NOTABLE = .03 # relative errors above it are printed
 def _printed(pair, form=".2g"):
     "A number with its error, if the error is notable."
     x, error = pair
-    if error <= NOTABLE*abs(x):
+    if not error > NOTABLE*abs(x):
         return f"{x:{form}}"
-    if not np.isfinite(error):
+    if error == np.inf:
         return f"{x:.1g}, error unknown"
     coarse = {"%": ".0%", "e": ".0e"}.get(form[-1], ".1g")
     return f"{x:{form}} ± {error:{coarse}}"
@@ -378,7 +402,7 @@ class LimitErrorResult:
 
     @property
     def errors(self) -> dict[str, float]:
-        "The errors of `.numbers`, by name; inf if too few draws reach the tails."
+        "Their errors: inf if too few draws reach the tails, NaN if none is stated."
         return {name: error for name, (_, error) in self._pairs.items()}
 
     @property

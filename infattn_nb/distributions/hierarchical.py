@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEAST_EFFECTIVE_DRAWS', 'PEAK_RADIUS', 'BETTER_BELOW', 'POINTS_AT_ONCE', 'HierarchicalGaussian', 'ConstantGaussian',
-           'AveragedGaussian', 'log_densities', 'ConditionalGaussian']
+           'AveragedGaussian', 'log_mean', 'SingularError', 'reject_singular', 'log_densities', 'ConditionalGaussian']
 
 # %% ../../nbs/distributions/hierarchical.ipynb #a0411b9c
 from collections.abc import Callable, Mapping, Sequence
@@ -80,20 +80,24 @@ class HierarchicalGaussian:
         return f"HierarchicalGaussian(dim={self.dim})"
 
     @classmethod
-    def constant(cls, cov: ArrayLike) -> "HierarchicalGaussian":
+    def constant(cls, cov: ArrayLike,
+                 nearby: Sequence[ArrayLike] = ()) -> "HierarchicalGaussian":
         """The ordinary Gaussian N(0, S) as the special case of a constant covariance.
 
         Parameters
         ----------
         cov
             S, (s, s)
+        nearby
+            S for inputs changed by their errors; the largest change of a result is its
+            error
 
         Returns
         -------
         HierarchicalGaussian
             a `ConstantGaussian`
         """
-        return ConstantGaussian.of(cov)
+        return ConstantGaussian.of(cov, nearby=tuple(map(cls.constant, nearby)))
 
     @classmethod
     def averaged(cls, estimates: ArrayLike) -> "HierarchicalGaussian":
@@ -210,9 +214,11 @@ class HierarchicalGaussian:
         if exact is not None:
             return exact
         draws = 2**16 if draws is None else checks.count(draws, "draws", least=16)
+        rng = _one_seed(rng) if self.nearby else rng # the same draws for all laws
         sample = partial(self.variance or partial(_diagonal, self), i)
         v = draw(sample, draws, rng)
-        return ScaleMixture(v, sample=sample)
+        law = ScaleMixture(v, sample=sample)
+        return law.beside([near.marginal(i, draws, rng) for near in self.nearby])
 
     def given(self, known: Mapping[int, float], draws: int | None = None,
               rng: Rng = 0) -> "ConditionalGaussian":
@@ -400,7 +406,8 @@ class HierarchicalGaussian:
         Raises
         ------
         ValueError
-            if y has another shape, or more than 1 % of the draws of S are singular
+            if y has another shape, or if more than 1 % of the draws of S are singular
+            in floating-point numbers and no other method is known
         """
         at = checks.real(y, "y", (..., self.dim), remedy="pass one number per output")
         exact = self._exact(0) if self.dim == 1 else None
@@ -590,6 +597,10 @@ class HierarchicalGaussian:
         """
         return None
 
+    def _integral(self) -> Callable | None:
+        "A function y (dim,) -> log density, error, where draws do not suffice."
+        return None
+
     def _reaches_far(self) -> bool:
         "Whether `_far` can compute the density where draws do not reach."
         return False
@@ -610,11 +621,14 @@ class HierarchicalGaussian:
         if self.nearby:
             rng = _one_seed(rng) # the same draws for all laws
         value, error = self._undisturbed_log_density(y, n, rng, islands)
-        if self.nearby:
-            others = [_log_density_if_any(law, y, n, rng, islands)
-                      for law in self.nearby]
-            error = error + _largest_change(others, value)
-        return value, error
+        return value, error + self._change_nearby(y, value, n, rng, islands)
+
+    def _change_nearby(self, y, value, *options):
+        "The largest change of log densities due to errors of the inputs."
+        if not self.nearby:
+            return 0.
+        others = [_log_density_if_any(law, y, *options) for law in self.nearby]
+        return _largest_change(others, value)
 
     def _undisturbed_log_density(self, y, n, rng, islands):
         "Log densities and errors for the given inputs: draws, particles, or exact."
@@ -624,9 +638,17 @@ class HierarchicalGaussian:
         away = self._from_peak(at)
         value, error, lost = self._log_density_by_draws(at, n, rng)
         lost = np.array(lost & ~infinite & (away >= PEAK_RADIUS))
+        near = (away > 0) & (away < PEAK_RADIUS) & ~infinite
+        integral = self._integral()
+        if integral is not None and (lost | near).any():
+            lost |= near
+            found = np.array([integral(one) for one in at[lost]])
+            value[lost], error[lost] = found.T
+            away = np.where(near, PEAK_RADIUS, away)
+            lost[lost] = False
         tilts = self._tilts()
         if lost.any() and tilts is not None:
-            value[lost], error[lost], lost[lost] = _log_mean(*tilts, at[lost], n, rng)
+            value[lost], error[lost], lost[lost] = log_mean(*tilts, at[lost], n, rng)
         if islands and self._reaches_far():
             lost &= ~((error == np.inf) & self._misleads_particles(at))
             seeds = _far_seeds(rng, islands)
@@ -640,7 +662,7 @@ class HierarchicalGaussian:
     def _log_density_by_draws(self, y, n, rng):
         "Log densities (...), errors, and the points that need another method."
         covariances = partial(_covariances, self)
-        return _log_mean(covariances, _log_densities_given, y, n, rng)
+        return log_mean(covariances, _log_densities_given, y, n, rng)
 
     def _log_density_far_out(self, y, seeds):
         "Log densities of y (Y, dim) by particles; errors, inf where they are large."
@@ -703,7 +725,8 @@ class ConstantGaussian(HierarchicalGaussian):
                    **known)
 
     def _exact(self, i):
-        return ScaleMixture.constant(self.S[i, i])
+        near = [ScaleMixture.constant(law.S[i, i]) for law in self.nearby]
+        return ScaleMixture.constant(self.S[i, i]).beside(near)
 
     def _average(self, draws, rng):
         return self.S.copy(), 0*self.S
@@ -716,7 +739,11 @@ class ConstantGaussian(HierarchicalGaussian):
 
     def _log_density(self, y, draws, rng, islands):
         "Log densities and errors; one draw of S suffices."
-        return self._undisturbed_log_density(y, 1, rng, islands)
+        if np.linalg.matrix_rank(self.S, hermitian=True) < self.dim:
+            checks.reject("law", "have a density", "a singular covariance",
+                          "leave out outputs that others determine")
+        value, error = self._undisturbed_log_density(y, 1, rng, islands)
+        return value, error + self._change_nearby(y, value, 1, rng, islands)
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AveragedGaussian(ConstantGaussian):
@@ -736,7 +763,8 @@ class AveragedGaussian(ConstantGaussian):
     def _exact(self, i):
         each = [ScaleMixture.constant(v) for v in self.estimates[:, i, i]]
         mean = self.estimates[:, i, i].mean()
-        return ScaleMixture([mean], [1.], replicates=each)
+        near = [ScaleMixture.constant(law.S[i, i]) for law in self.nearby]
+        return ScaleMixture([mean], [1.], replicates=each).beside(near)
 
     def _average(self, draws, rng):
         return self.S.copy(), _error_of_mean(self.estimates)
@@ -827,7 +855,7 @@ PEAK_RADIUS = 1e-4 # standard deviations; nearer to an infinite density draws fa
 BETTER_BELOW = 1000 # effective draws; with fewer, tilts or particles are used
 POINTS_AT_ONCE = 2**13 # points that share their draws
 
-def _log_mean(sample, log_terms, y, n, rng):
+def log_mean(sample, log_terms, y, n, rng):
     "Log of the mean of exp(log_terms(y, draws)), its error, and where it is poor."
     flat = y.reshape(-1, y.shape[-1])
     if len(flat) > POINTS_AT_ONCE:
@@ -893,12 +921,20 @@ def _warn_far_out(error):
                     "more `draws` or `islands`, or use `marginal`, which is exact in "
                     "the tails of a limit")
 
+class SingularError(ValueError):
+    "Covariances are singular in floating point, although a density may exist."
+
+def reject_singular():
+    "Raise an error for covariances that are too nearly singular."
+    checks.reject("law", "have a density that can be computed from draws of S",
+                  "covariances that are singular in floating-point numbers",
+                  "leave out outputs that others determine nearly", SingularError)
+
 def _regular(L):
     "The factors of nonsingular covariances; an error if over 1 % are singular."
     regular = (np.einsum("iin->in", L) > 0).all(0)
     if regular.mean() < .99:
-        checks.reject("law", "have a density", "singular covariances",
-                      "leave out outputs that others determine")
+        reject_singular()
     return L[..., regular]
 
 def log_densities(y, L, means=None):

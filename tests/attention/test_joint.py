@@ -9,10 +9,12 @@ from unittest.mock import patch
 import joint
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.special import log_softmax
+from scipy.stats import multivariate_normal, norm
 from scipy.stats import t as student
 
 from infattn_nb import Attention, HierarchicalGaussian, Tokens
+from infattn_nb.attention.peaks import differences, sharp_of
 from infattn_nb.nonlinearities import identity
 
 
@@ -203,3 +205,63 @@ def test_stated_errors_under_many_seeds(r, seeds=200):
     assert len(off) == seeds
     assert np.abs(off).max() < 5.5
     assert 0.8 < off.std() < 1.25
+
+
+def test_two_tokens_and_sharp_scores_have_a_density():
+    """det S = det K (a₁ − a₂)² is positive almost surely; floating-point covariances
+    were singular, and the law was said to have no density. Values by panels over both
+    scores.
+    """
+    K = np.array([[1.0, 0.3], [0.3, 2.0]])
+    points = [[0.5, -0.7], [0.5, 0.500001], [0.5, 0.500000001], [8.0, 8.5]]
+    known = {
+        1.0: [-3.7441166199, 1.1129506020, 1.5411797388, -23.6619359227],
+        25.0: [-3.3356291711, 7.1268506840, 11.5100782057, -22.5708466488],
+    }
+    for variance, exact in known.items():
+        law = Attention(Tokens(2, identity, K), var_q=variance).law()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            value, error = law.logpdf(points, return_error=True)
+        assert (np.abs(value - exact) < 5 * error + 1e-9).all()
+        assert error[1:].max() < 1e-7
+        assert law.logpdf([1.0, 1.0]) == np.inf
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_sharp_scores_by_logarithms_of_weights(heads):
+    "The same terms as from covariances, where these are regular."
+    layer = Attention(Tokens(4, identity, np.eye(4)), var_q=25.0, heads=heads)
+    sharp = sharp_of(layer)
+    log_A = sharp.draws(2000, np.random.default_rng(0))
+    y = np.linspace(-1, 1, 4)
+    found = sharp.log_terms(y[None], log_A)[0]
+    A = np.exp(log_A)
+    S = np.einsum("nhij,nhkj->nik", A, A) / heads
+    regular = np.linalg.cond(S) < 1e4
+    assert 100 < regular.sum() < len(S)
+    plain = [multivariate_normal(cov=S_n).logpdf(y) for S_n in S[regular]]
+    np.testing.assert_allclose(found[regular], plain, rtol=1e-8, atol=1e-8)
+    assert np.isfinite(found).mean() > 0.99
+
+
+def test_differences_of_rows_keep_their_digits():
+    scores = np.array([[[0.0, 90.0, 1.0], [3.0, 95.0, 2.0], [0.0, 0.0, 0.0]]])
+    log_A = log_softmax(scores, axis=-1)
+    apart = differences(log_A)[0]
+    first = np.exp(-90.0)
+    np.testing.assert_allclose(apart[0, 0], np.exp(-92.0) - first, rtol=1e-12)
+    rest = np.exp(-92.0) - first + np.exp(-93.0) - np.exp(-89.0)
+    np.testing.assert_allclose(apart[0, 1], -rest, rtol=1e-12)
+    np.testing.assert_allclose(apart.sum(1), 0, atol=1e-16)
+
+
+def test_cannot_be_computed_is_not_has_no_density():
+    rank_one = Attention(Tokens(2, identity, [[1, -1], [-1, 1]])).law()
+    with pytest.raises(ValueError, match="`law` must have a density"):
+        rank_one.logpdf([0.0, 1.0])
+    nearly = HierarchicalGaussian(
+        lambda n, g: np.broadcast_to([[1, 1], [1, 1 + 1e-13]], (n, 2, 2)), 2
+    )
+    with pytest.raises(ValueError, match="density that can be computed"):
+        nearly.logpdf([0.0, 1.0])

@@ -10,6 +10,7 @@ from conftest import nightly
 from scipy.stats import ks_2samp, norm
 
 from infattn_nb import (
+    ScaleMixture,
     Attention,
     Program,
     ProgramTokens,
@@ -390,3 +391,44 @@ def test_good_enough_draws_itself():
     ax = limit_error(Attention(Tokens(2, identity, np.eye(2))), 64, draws=2**10).plot()
     assert [line.get_label() for line in ax.lines] == ["width 64", "limit", "Gaussian"]
     assert (ax.lines[0].get_ydata()[-1] > ax.lines[1].get_ydata()[-1] > 1).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*lie so far out")
+def test_every_number_of_a_comparison_has_its_error():
+    layer = Attention(Tokens(4, identity, np.eye(4)), var_q=4.0)
+    small, large = (limit_error(layer, 64, draws=d, rng=1) for d in (2**12, 2**14))
+    assert set(small.errors) == set(small.numbers)
+    exact = large.limit.kurtosis()
+    assert small.errors["limit kurtosis"] < 1e-6
+    assert small.numbers["limit kurtosis"] == pytest.approx(exact)
+    for name in ("kurtosis", "divergence", "share", "off"):
+        off = small.numbers[name] - large.numbers[name]
+        total = np.hypot(small.errors[name], large.errors[name])
+        assert abs(off) < 10 * total, name
+        assert small.errors[name] > large.errors[name] / 3 > 0, name
+
+
+def test_errors_of_a_gram_matrix_reach_its_gaussians():
+    "The kernel of tanh is known to some digits only."
+    tokens = Tokens(2, "tanh", cov=[[1.0, 0.5], [0.5, 1.0]])
+    _, error = tokens.kernel(return_error=True)
+    assert error.max() > 1e-13
+    layer = Attention(tokens)
+    for law in (layer.linear_scaling(), tied_law(layer)):
+        assert law.cov(return_error=True)[1].max() > error.max() / 2
+        assert law.marginal(0).var(return_error=True)[1] > error.max() / 2
+    assert tied_law(layer).logpdf([0.1, 0.2], return_error=True)[1] > 0
+    drawn = layer.law().marginal(0, draws=64)
+    assert drawn.nearby
+
+
+def test_distances_state_the_errors_of_both_laws():
+    v = np.random.default_rng(0).chisquare(8, 2**12) / 8
+    drawn, exact = ScaleMixture(v), norm(scale=1.2)
+    for name, distance in DISTANCES.items():
+        _, error = distance(drawn, exact, return_error=True)
+        _, reverse = distance(exact, drawn, return_error=True)
+        other = ScaleMixture(np.random.default_rng(1).chisquare(8, 2**12) / 8)
+        change = abs(distance(drawn, exact) - distance(other, exact))
+        assert change < 10 * error, name
+        assert min(error, reverse) > 1e-6, name

@@ -599,7 +599,7 @@ def test_standard_deviations_may_stay():
             call()
 
 
-@pytest.mark.filterwarnings("ignore:.*lie so far out")
+@pytest.mark.filterwarnings("ignore:.*beyond six standard deviations")
 def test_what_a_notebook_shows_says_what_is_printed():
     """Sentences and advice of a report, the first line and the advice of a scan,
     verdict and table of a layer's error.

@@ -1545,7 +1545,7 @@ def test_a_layer_cannot_be_changed_behind_its_back():
 
 def test_a_law_that_all_share_cannot_be_changed():
     law = A.law().marginal(0)
-    for x in (law, law.coarse, *law.replicates, poisson_dirichlet_limit(0.5)):
+    for x in (law, *law.coarse, *law.replicates, poisson_dirichlet_limit(0.5)):
         for array in (x.variances, x.weights, x.v, x.w):
             with pytest.raises(ValueError):
                 array[:] = 5
