@@ -322,13 +322,10 @@ def beside_gaussian(law, # of an output at some width
 
 def _kurtosis_and_tail(y):
     "Pairs (number, error); the error is NaN for laws that state none."
-    if isinstance(y, ScaleMixture) and knows_errors(y):
-        kurtosis = y.kurtosis(return_error=True)
-        tail = tail_probability(y, 6, return_error=True)
-    else:
-        kurtosis = y.kurtosis(), np.nan
-        tail = tail_probability(y, 6), np.nan
-    return kurtosis, np.divide(tail, 2*norm.sf(6))
+    if not isinstance(y, ScaleMixture) or not knows_errors(y):
+        return (y.kurtosis(), np.nan), (tail_probability(y, 6)/(2*norm.sf(6)), np.nan)
+    tail = tail_probability(y, 6, return_error=True)
+    return y.kurtosis(return_error=True), np.divide(tail, 2*norm.sf(6))
 
 def _share(part, whole):
     "The share part/whole, at most one, and its error; zero if the whole is not above 0."
