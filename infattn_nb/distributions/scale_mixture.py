@@ -230,9 +230,9 @@ class ScaleMixture(rv_continuous):
     standard deviations if a logarithm is uncertain by more than 0.1, and `logpdf` also
     within 0.01 standard deviations of zero; `pdf` and `cdf` do not. The error is
     infinite where the rules of a quadrature do not converge, or where a few draws
-    dominate. Points with $v = 0$ give an atom at zero. There the density is infinite, and
-    the distribution function is the mean of its limits from both sides. The arrays are
-    read-only, so that a law can be shared."""
+    dominate. Points with $v = 0$ give an atom at zero. There the density is infinite,
+    and the distribution function is the mean of its limits from both sides. The arrays
+    are read-only, so that a law can be shared."""
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
                  sample: Callable | None = None, *,
                  replicates: "Sequence[ScaleMixture] | None" = None,
@@ -637,10 +637,10 @@ def mixture_of_rules(rules, # from head_rules
         v[(v > 0) & (v < TINIEST)] = TINIEST
         return ScaleMixture(v, w/w.sum(), **options)
     fine = gauss(J)
-    coarsest = mixture(*gauss(J, 40, 1e-24))
-    coarse = mixture(*gauss(J, 60, 1e-24), coarse=[coarsest])
+    cut = mixture(*gauss(J, floor=1e-24)) # a larger part of the tails is left out
+    few = mixture(*gauss(J, 60), coarse=[mixture(*gauss(J, 40))])
     replicates = [mixture(x, w) for x, w in zip(*fine)]
-    return mixture(*fine, replicates=replicates, coarse=[coarse], **options)
+    return mixture(*fine, replicates=replicates, coarse=[cut, few], **options)
 
 def _weighted(nodes):
     "The weighted points, checked."
