@@ -20,8 +20,8 @@ from .limit import MANY_HEADS, average_of_heads, disturbed
 from .limit import limit_marginal, limit_of_many_heads
 from .limit import head_averages
 from .joint import far_density, reachable
-from .peaks import NEARLY_EQUAL, always_singular, pair_of, peaked, sharp_of
-from .peaks import tilts_of, unequal
+from .peaks import NEARLY_EQUAL, always_singular, pair_of
+from .peaks import peaked, sharp_of, tilts_of, unequal
 from .sampling import sample_covariances, sample_outputs
 from .sampling import sample_scores, sample_variance
 from .spec import AttentionSpec
@@ -244,7 +244,8 @@ class Attention(AttentionSpec, HasTokens):
         self.tokens.kernel() # raises if it is random: no Gaussian limit
         linear = replace(self.one_head, scaling="linear", head_width="full")
         near = [layer.linear_scaling().cov(2) for layer in disturbed(self)]
-        return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0], near)
+        S = linear.law().covariances(1, rng=0)[0]
+        return HierarchicalGaussian.constant(S, near)
 
     @overload
     def infinite_heads(self, draws: int = 16, rng: Rng = 0,

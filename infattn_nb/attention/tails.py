@@ -340,8 +340,8 @@ class Middle:
         y = TRIED*self.fine.deviation
         agree = np.ones(len(y), dtype=bool)
         for name in LOG_TERMS:
-            change = getattr(self.law, f"_{name}_of_nodes")(y) - self.fine.evaluate(name, y)
-            agree &= np.abs(change) < AGREED
+            nodes = getattr(self.law, f"_{name}_of_nodes")(y)
+            agree &= np.abs(nodes - self.fine.evaluate(name, y)) < AGREED
         start = len(y) - 3 # one standard deviation
         if not agree[start]:
             return np.inf, 0.
@@ -389,9 +389,10 @@ def with_tails(law, # a new ScaleMixture of few nodes, with replicates
     *meshes, last = OTHER_MESHES
     for part, mesh in zip(law.replicates, (*meshes, meshes[0])):
         part.tails = Tails(FineLaw(score, heads, mesh), middle)
-    for part in law.coarse:
-        part.tails = Tails(FineLaw(score, heads, last), middle)
-        part.coarse = () # the nodes are used where they suffice
+    *_, few = law.coarse
+    few.tails = Tails(FineLaw(score, heads, last), middle)
+    few.coarse = () # the nodes are used where they suffice
+    law.coarse = (few,)
     return law
 
 def one_score(layer, # Attention with softmax weights

@@ -906,10 +906,10 @@ def mixture_of_rules(rules, # from head_rules
         v[(v > 0) & (v < TINIEST)] = TINIEST
         return ScaleMixture(v, w/w.sum(), **options)
     fine = gauss(J)
-    coarsest = mixture(*gauss(J, 40, 1e-24))
-    coarse = mixture(*gauss(J, 60, 1e-24), coarse=[coarsest])
+    cut = mixture(*gauss(J, floor=1e-24)) # a larger part of the tails is left out
+    few = mixture(*gauss(J, 60), coarse=[mixture(*gauss(J, 40))])
     replicates = [mixture(x, w) for x, w in zip(*fine)]
-    return mixture(*fine, replicates=replicates, coarse=[coarse], **options)
+    return mixture(*fine, replicates=replicates, coarse=[cut, few], **options)
 
 def _weighted(nodes):
     "The weighted points, checked."

@@ -393,6 +393,7 @@ def test_good_enough_draws_itself():
     assert (ax.lines[0].get_ydata()[-1] > ax.lines[1].get_ydata()[-1] > 1).all()
 
 
+@pytest.mark.power("numbers of other draws, ten errors away")
 @pytest.mark.filterwarnings("ignore:.*beyond six standard deviations")
 def test_every_number_of_a_comparison_has_its_error():
     layer = Attention(Tokens(4, identity, np.eye(4)), var_q=4.0)
