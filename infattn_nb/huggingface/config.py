@@ -21,7 +21,7 @@ from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.norms import Norm
 from ..transformer.stream import embedding_cov, several, text_labels
 from ..numerics import checks
-from .families import FAMILIES, FAMILIES_TOML, MODELS, READY
+from .families import FAMILIES, FAMILIES_TOML, Head, MODELS, READY
 from .families import named_in, near, nearest_family
 from .masks import alibi, windowed
 
@@ -192,6 +192,19 @@ class Config(Entries):
     def causal(self):
         "Is attention causal?"
         return self.family.causal and self.get("is_causal") is not False
+
+    @property
+    def head(self):
+        "The head of a causal language model; None for an encoder."
+        family = self.family
+        if not family.causal:
+            return None
+        said = self.entries.get("tie_word_embeddings")
+        bias = np.zeros(1) if family.head_bias else None
+        scale = self.get("logit_scale") or 1/(self.get("logits_scaling") or 1.)
+        return Head("lm_head", family.tied if said is None else bool(said),
+                    float(np.sqrt(self.variance)), self.entries.get("vocab_size"),
+                    bias, scale=scale, cap=self.get("final_logit_softcapping"))
 
     @property
     def norm(self):

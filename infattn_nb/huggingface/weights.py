@@ -56,7 +56,14 @@ def fills(t, # a Transformer that was read from a config or a module
         if is_there and tensor.roles[0] not in given:
             places = range(len(t.blocks)) if "*" in tensor.name else [None]
             found += [_fill(t, tensor, l) for l in places]
-    return found
+    return found + _of_head(source.head)
+
+def _of_head(head): # Head, or None
+    "Fills of the tensors of a head."
+    found = [] if head is None else head.tensors().items()
+    return [Fill(tensor, None, (std,), 0., (times,), rows=(head.words,),
+                 kept=tensor.roles[0] == "head_bias" and not head.drawn)
+            for tensor, (std, times) in found]
 
 def _fill(t, tensor, l):
     "The Fill of one tensor, of block l or outside the blocks."
@@ -264,8 +271,8 @@ def departed(t): # [Departure], the largest factors first
     for (name, k), group in grouped.items():
         fill = group[0][0]
         times = np.array([factor for _, factor in group])
-        rows = fill.rows[k] if fill.rows else 0
-        entries = rows*int(own.width) if fill.shape else own.width
+        is_matrix = fill.shape or fill.tensor.roles == ("head",)
+        entries = (fill.rows[k] or 1)*int(own.width) if is_matrix else own.width
         chance = 6/np.sqrt(2*entries) + .02
         powers = np.abs(_powers_apart(times))
         beyond = powers > np.log1p(chance)
@@ -326,6 +333,7 @@ def init_table(net: Any) -> Any:
 def _rows(group, prefix, t):
     "Rows of the table for a tensor: one if all blocks are equal, else one per block."
     first = group[0]
+    prefix = "" if first.tensor.roles[0] in ("head", "head_bias") else prefix
     def close(a, b):
         return np.allclose(a, b, rtol=1e-9, equal_nan=True)
     alike = all(close([*f.std, f.mean], [*first.std, first.mean])
@@ -392,9 +400,8 @@ def _names(layout, roles):
 def initialise(net: Any, module: Any, rng: Rng = None, *, verify: bool = True) -> Any:
     """Write a draw of this network into a module of torch, in place.
 
-    All parameters of the body are drawn as listed by `init_table`. The row of a padding
-    token is zero, and the output head is drawn as stated in the config. The module is
-    then run on a few tokens and compared with this network.
+    All parameters are drawn as listed by `init_table`. The row of a padding token is
+    zero. The module is then run on a few tokens and compared with this network.
 
     Parameters
     ----------
@@ -581,8 +588,14 @@ def _places(t, module):
         checks.reject("module", f"have the tensors of {source.kind}",
                       repr(next(iter(parameters), "no parameters")),
                       "pass a module of the family that was read")
-    rest = {name: _of_head(name, p, source) for name, p in parameters.items()
-            if name not in matched and source.roles is None} # others are not changed
+    ours = {fill.tensor.name.rpartition(".")[2]: fill for fill in _of_head(source.head)}
+    rest = {}
+    for name in (x for x in parameters if x not in matched):
+        part = name.rpartition(".")[2]
+        if part in ours and source.head.holds(name):
+            rest[name] = ours[part]
+        elif source.roles is None: # others are not changed
+            rest[name] = _of_another_head(name, parameters[name], source)
     return [(parameters[name], fill) for name, fill in (matched | rest).items()]
 
 def _check_family(t, theirs):
@@ -631,8 +644,8 @@ def _matched(t, parameters, layout):
                           "read this model's own config")
     return matched
 
-def _of_head(name, p, source):
-    "The Fill of a parameter of the head."
+def _of_another_head(name, p, source):
+    "The Fill of a parameter of a head that was not read, such as a classifier."
     if not _HEADS.search(name):
         checks.reject("module", "contain a body of its family and a head", f"{name!r}",
                       "pass the part that was read, e.g. model.language_model")
