@@ -62,7 +62,8 @@ class Source:
         fixed = ("position",) if config.fixed_positions else ()
         drawn = (role for role in config.family.embeddings if role not in fixed)
         sizes = dict.fromkeys(drawn, float(np.sqrt(config.variance)))
-        return cls(config, spec, config.kind, config.family, sizes, fixed=fixed,
+        family = config.family.as_in(config.get)
+        return cls(config, spec, config.kind, family, sizes, fixed=fixed,
                    part=config.part_of_it, texts=_kept(texts), head=config.head)
 
     @cached_property
@@ -204,7 +205,7 @@ def _tensors_of_head(module, reading, given): # name, weight and bias, or None
     width = reading.spec["width"]
     word: Any = reading.tables.get("word")
     for stem in stems:
-        weight = named.get(f"{stem}.weight")
+        weight: Any = named.get(f"{stem}.weight")
         fits = weight is not None and weight.ndim == 2 and weight.shape[1] == width
         if fits and (word is None or len(weight) == len(word)):
             return stem, weight, named.get(f"{stem}.bias")

@@ -238,7 +238,8 @@ class Config(Entries):
         "Reject unsupported architectures, and numbers of heads that do not fit."
         for name, wanted in self.family.wanted.items():
             if self.get(name) not in (None, wanted):
-                self.reject(name, f"be {wanted!r}", self.get(name))
+                self.reject(name, f"be {wanted!r}", self.get(name),
+                            FAMILIES_TOML["unsupported"][name])
         windows = "sliding_attention" in self.kinds_of_layers()
         if self.get("use_bidirectional_attention"):
             self.reject("use_bidirectional_attention", "be false", True,

@@ -31,7 +31,7 @@ class Tensor(NamedTuple):
     name: str # * = number of the block
     roles: tuple # roles of matrices "q" … "3", one after another; or one word
     layout: str = "out" # (out, in); "in": (in, out); "heads": q, k, v head by head
-    when: str = "" # only if this entry of the config is true
+    when: str = "" # only if this entry of the config is true; "!…": if it is false
     numbers: tuple = () # numbers of blocks in its name; () = 0, 1, …
 
     def of_block(self, l):
@@ -76,10 +76,13 @@ class Tensor(NamedTuple):
             name, role, *more = line.split()
             roles = matrices_of(role) or (role,)
             layout = next((x for x in more if x in ("in", "heads")), "out")
-            when = next((x[1:] for x in more if x.startswith("?")), "")
-            found.append(cls(f"{name}.weight" if more else name, roles, layout))
-            if more:
-                found.append(cls(f"{name}.bias", (more[0],), when=when))
+            when = next((x for x in more if x[0] in "?!"), "")
+            whole = when.removeprefix("?") if when.startswith(("??", "!")) else ""
+            bias = next((x for x in more if x[0] not in "?!" and x != layout), None)
+            found.append(cls(name if bias is None else f"{name}.weight", roles, layout,
+                             whole.removeprefix("?")))
+            if bias is not None:
+                found.append(cls(f"{name}.bias", (bias,), when=when.lstrip("?")))
         return found
 
 HEADS = r"^(\w+\.)?(lm_head|embed_out|output|head)\.(weight|bias)$" # usual names
@@ -163,6 +166,18 @@ class Family(NamedTuple):
             return (1 if padding is None else padding) + 1
         return int(self.start)
 
+    def as_in(self, get): # a function: name of an entry -> its value, or None
+        "The family of one model: lines with an entry that is true there are left out."
+        def there(layout):
+            fit = [x for x in layout if not (x.when.startswith("!") and get(x.when[1:]))]
+            return list({x.name: x for x in fit}.values()) # a later line counts
+        return self._replace(layouts=tuple(map(there, self.layouts)))
+
+    def as_in_module(self, body): # a module
+        "The family of one module, by the attributes of its config."
+        config = getattr(body, "config", None)
+        return self.as_in(lambda name: getattr(config, name, self.defaults.get(name)))
+
     @property
     def ends(self):
         "Names of the norms before the first block and after the last."
@@ -177,6 +192,12 @@ class Family(NamedTuple):
 
     @classmethod
     def of_section(cls, tensors, older=None, **own): # a section of families.toml
+        ignored = set(FAMILIES_TOML["particular"].split()) - \
+            set(own.get("reads", "").split())
+        dead = ignored & own.get("wanted", {}).keys()
+        if dead:
+            raise ValueError(f"families.toml: the wanted value of {dead.pop()!r} can "
+                             "never be checked; add the entry to `reads`")
         layouts = [tensors] if older is None else [tensors, tensors | older]
         texts = ["\n".join(parts.values()) for parts in layouts]
         return cls(tuple(map(Tensor.of_lines, texts)), **own)

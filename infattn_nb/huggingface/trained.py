@@ -7,14 +7,16 @@ __all__ = ['Tensors', 'stem', 'Trained', 'weights_of', 'next_tokens']
 
 # %% ../../nbs/huggingface/trained.ipynb #tr-imports
 import re
+import warnings
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from .families import Head, halves_of_pairs
-from .measure import as_array, shift_of
-from .weights import fills
+from .measure import as_array, rounding, shift_of
+from .verified import in_eval_mode, rows_of
+from .weights import fills, is_there
 from ..netsor.program import Program
 from ..nonlinearities import times
 from ..numerics import checks
@@ -25,8 +27,7 @@ from ..transformer.parts import BIASES, MATRICES
 class Tensors:
     "The tensors of a family, by their contents."
     def __init__(self, layout, config):
-        there = [x for x in layout
-                 if not x.when or config is not None and config.get(x.when)]
+        there = [x for x in layout if is_there(x, config)]
         self.by_name = {x.name: x for x in there}
         self.matrices = {k: x for x in there for k in x.roles if k in MATRICES}
         self.norms: dict = {} # "gain", "output_gain", "query_gain", … -> tensors
@@ -108,10 +109,11 @@ class Trained:
                           "a program", ", ".join(source.given), "set them to zero "
                           "before reading the module, and pass their values by `init=`")
         if source.fixed and source.texts is not None:
+            remedy = "pass the input of the first block as `embeddings`"
+            if not source.measured:
+                remedy = "use a config with learned positions, or `chain`"
             checks.reject("module", "have random embeddings if it is written as a "
-                          "program",
-                          f"a fixed table of {source.fixed[0]}s",
-                          "pass the input of the first block as `embeddings`")
+                          "program", f"a fixed table of {source.fixed[0]}s", remedy)
 
     def _of(self, tensor, l):
         "The Fill of a tensor in block l, counted from 1, or outside the blocks."
@@ -283,7 +285,8 @@ class Trained:
     def vocabulary(self):
         "Size of the vocabulary."
         head = self.source.head
-        V = self.source.vocabulary if head is None else head.words
+        V = None if head is None else head.words
+        V = self._entry("vocab_size", self.source.vocabulary) if V is None else V
         if V is None:
             checks.reject("vocab_size", "be an entry of the config if the outputs are "
                           "logits", None, "pass readout='last' or 'mean'")
@@ -361,7 +364,8 @@ _HEAD = "weight of a head"
 _HEAD_BIAS = "bias of a head"
 
 # %% ../../nbs/huggingface/trained.ipynb #tr-given
-def weights_of(net: Any, module: Any, *, readout: str = "last") -> dict[str, Any]:
+def weights_of(net: Any, module: Any, *, readout: str = "last",
+               verify: bool = True) -> dict[str, Any]:
     """All weights of a module, under their names in `net.program(readout)`.
 
     Parameters
@@ -373,6 +377,9 @@ def weights_of(net: Any, module: Any, *, readout: str = "last") -> dict[str, Any
         precision
     readout
         as in `net.program`; "lm" includes the whole vocabulary and the head
+    verify
+        for readout "lm": run the module on the texts, and compare its logits with those
+        of the program? Pass False for modules that cannot run here
 
     Returns
     -------
@@ -382,9 +389,10 @@ def weights_of(net: Any, module: Any, *, readout: str = "last") -> dict[str, Any
     Raises
     ------
     ValueError
-        If a tensor is missing, or if the module has a trained tensor that the program
-        does not have.
+        If a tensor is missing, if the module has a trained tensor that the program does
+        not have, or if the logits differ.
     """
+    checks.flag(verify, "verify")
     if getattr(net, "source", None) is None:
         checks.reject("net", "be read from a model", type(net).__name__,
                       "start from from_config or from_torch")
@@ -394,7 +402,7 @@ def weights_of(net: Any, module: Any, *, readout: str = "last") -> dict[str, Any
     named = dict(module.named_parameters())
     for layout in net.source.family.layouts:
         weights = Trained(Program(), net, readout, layout)
-        written_with(weights, net, readout)
+        outputs = written_with(weights, net, readout)
         weights.check_numbered()
         found = _matched(layout, named, net.source.head)
         missing = [tensor for tensor, l, _ in weights.parts.values()
@@ -405,7 +413,38 @@ def weights_of(net: Any, module: Any, *, readout: str = "last") -> dict[str, Any
         tensor = missing[0]
         checks.reject("module", f"have {getattr(tensor, 'name', tensor)!r}", "none",
                       "pass the module that was read, with its head for readout='lm'")
-    return _arrays(weights, found, named)
+    arrays = _arrays(weights, found, named)
+    if verify and readout == "lm":
+        _check_logits(net, module, weights.program, outputs, arrays)
+    return arrays
+
+def _check_logits(net, module, program, outputs, arrays):
+    "Reject a module whose logits are not those of the program with its weights."
+    from ..training.programs import train # late, because reading does not need it
+    like = next(module.parameters())
+    given = [like.detach().new_tensor(text).long()[None] for text in net.source.texts]
+    try:
+        with in_eval_mode(module):
+            run = [module(x) for x in given]
+        theirs = [rows_of(getattr(y, "logits", y))[:-1] for y in run]
+    except Exception as error: # any error raised by the module
+        text = next(iter(str(error).splitlines()), "")
+        checks.reject("module", "run on the texts", f"{type(error).__name__}: "
+                      f"{text:.80}", "pass verify=False if it cannot run here")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours = train(program, outputs, next_tokens(net), width=net.width, steps=0,
+                     size=1, init=arrays, loss="softmax", parametrization="standard",
+                     learning_rate=1., verbose=False).outputs[0, 0]
+    theirs = np.concatenate(theirs)
+    found = np.inf
+    if ours.shape == theirs.shape:
+        found = np.abs(ours - theirs).max()/max(np.abs(theirs).max(), 1e-300)
+    if not found <= (.05 if rounding(like) > 1e-3 else 1e-3):
+        checks.reject("module", "have the logits of the program that starts from its "
+                      "weights", f"logits that differ by {100*found:.2g} % of the "
+                      "largest", "read this module itself, with from_torch, and check "
+                      "its config")
 
 def _matched(layout, named, head): # {(tensor's name, block from 1): name in the module}
     "The parameter that contains each tensor."
