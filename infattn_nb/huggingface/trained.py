@@ -340,8 +340,8 @@ class Trained:
         head = self.source.head or Head() # a body alone
         E = self.embeddings
         if not head.tied:
-            E = self.program.parameter(0., head.std**2, size=self.vocabulary,
-                                       name=head.name, decays=True)
+            E = self.of_kind("untied head", self.program.parameter(
+                0., head.std**2, size=self.vocabulary, name=head.name, decays=True))
             self.parts[head.name] = _HEAD, None, lambda x: x
         return self.program.logits(X[np.concatenate(predicting)], E, scale=head.scale,
                                    cap=head.cap, bias=self._bias_of_head(head))
@@ -436,10 +436,10 @@ def _check_logits(net, module, program, outputs, arrays):
         ours = train(program, outputs, next_tokens(net), width=net.width, steps=0,
                      size=1, init=arrays, loss="softmax", parametrization="standard",
                      learning_rate=1., verbose=False).outputs[0, 0]
-    theirs = np.concatenate(theirs)
+    wanted = np.concatenate(theirs)
     found = np.inf
-    if ours.shape == theirs.shape:
-        found = np.abs(ours - theirs).max()/max(np.abs(theirs).max(), 1e-300)
+    if ours.shape == wanted.shape:
+        found = np.abs(ours - wanted).max()/max(np.abs(wanted).max(), 1e-300)
     if not found <= (.05 if rounding(like) > 1e-3 else 1e-3):
         checks.reject("module", "have the logits of the program that starts from its "
                       "weights", f"logits that differ by {100*found:.2g} % of the "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from infattn_nb import from_config, train
-from infattn_nb.huggingface import next_tokens, rate_transfer, transfer
+from infattn_nb.huggingface import next_tokens, rate_transfer, transfer, widened
 
 CONFIG = dict(
     model_type="gpt2",
@@ -128,3 +128,60 @@ def test_bad_input_is_rejected(how, said):
     with pytest.raises((ValueError, TypeError), match=said) as caught:
         found(**how)
     assert "\n" not in str(caught.value)
+
+
+def of_head(n, tied, optimizer="sgd", size=8, **how):
+    "Standard deviation of the head at the start, and logits of each step, under µP."
+    config = dict(
+        model_type="llama",
+        hidden_size=32,
+        num_attention_heads=4,
+        num_hidden_layers=1,
+        intermediate_size=64,
+        vocab_size=10,
+        initializer_range=0.05,
+        tie_word_embeddings=tied,
+    )
+    net = widened(config, [[3, 1, 4, 1, 5, 9, 2, 6]], n)
+    program, logits = net.program(readout="lm")
+    found = train(
+        program,
+        logits,
+        next_tokens(net),
+        width=n,
+        size=size,
+        rng=0,
+        optimizer=optimizer,
+        loss="softmax",
+        reduction="mean",
+        verbose=False,
+        **dict(parametrization="mup", base_width=32, steps=0, learning_rate=0.01) | how,
+    )
+    name = "model.embed_tokens" if tied else "lm_head"
+    return np.std(found.weights(name, "start")), np.asarray(found.outputs)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_head_keeps_its_size_under_mup(tied):
+    "Logits are divided by n, so their size at the start falls like the root of n."
+    (narrow, z), (wide, far) = of_head(32, tied), of_head(512, tied)
+    np.testing.assert_allclose(narrow, 0.05, rtol=0.1)
+    np.testing.assert_allclose(wide, 0.05, rtol=0.04)
+    if not tied:  # sums of n products, divided by n
+        ratio = np.sqrt((z**2).mean() / (far**2).mean())
+        np.testing.assert_allclose(ratio, 4, rtol=0.4)
+        plain, _ = of_head(512, tied, parametrization="standard", base_width=None)
+        np.testing.assert_allclose(plain, 0.05 / 4, rtol=0.04)  # fan-in × variance
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("optimizer", "rate"), dict(sgd=1, adam=0.01, muon=0.02).items()
+)
+def test_an_untied_head_moves_its_logits_alike_at_every_width(optimizer, rate):
+    moved = []
+    for n in (32, 256):
+        _, z = of_head(n, False, optimizer, 16, steps=3, learning_rate=rate)
+        moved.append([np.abs(z[:, k] - z[:, 0]).mean() for k in (1, 3)])
+    ratio = np.array(moved[1]) / moved[0]
+    assert (0.65 < ratio).all() and (ratio < 1.5).all(), ratio
