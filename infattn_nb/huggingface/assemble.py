@@ -234,8 +234,8 @@ def _promised(given, own, s, roles):
     if not isinstance(given, (Config, Network)):
         given = Config.read(given)
     if isinstance(given, Config):
-        labels = range(s - _more(given, [0]))
-        blocks = given.ensemble(labels)["blocks"]
+        given.check()
+        blocks = given.blocks([range(s - _more(given, [0]))])
         return dict.fromkeys(roles, float(np.sqrt(given.variance))), tuple(blocks)
     size = float(np.sqrt(given.mean_square))
     source = getattr(given, "source", None)

@@ -271,8 +271,8 @@ def near(name, names): # a given name, and the valid names -> end of a message
 def named_in(words, # words of families.toml, one line
              name, # model_type
             ):
-    "Whether a name contains one of the given words (gpt5 does not contain t5)."
-    return any(re.search(rf"(?<![a-z0-9]){re.escape(word)}", name)
+    "Whether a name contains one of the given words (neither gpt5 nor t5x does for t5)."
+    return any(re.search(rf"(?<![a-z0-9]){re.escape(word)}(?!(?!v\d|gemma)[a-z])", name)
                for word in words.split())
 
 def nearest_family(given, # entries of a config of an unsupported family

@@ -89,11 +89,12 @@ class Trained:
     def _check(self):
         "Reject biases and embeddings that are not random, and incomplete blocks."
         source = self.source
-        for x in self.layout:
-            if x.roles[0] in ("branch_scale", "skip_scale"):
+        for role, pattern in (source.roles or {}).items():
+            if role in ("branch_scale", "skip_scale"):
                 checks.reject("module", "have constant factors of branches if it is "
-                              "written as a program", x.name, "use `chain` and "
-                              "`gradients`")
+                              "written as a program", pattern, "use `chain` and "
+                              "`gradients`, or pass the numbers as "
+                              f"`{role}` in the place of the role")
         for block in self.network.blocks:
             if block.attention is None or block.feedforward is None:
                 checks.reject("blocks", "have attention and an MLP in each block, as "

@@ -24,6 +24,7 @@ from .beside import verified
 from .config import Config
 from .describe import Reading
 from .enlarge import held_now
+from .draws import is_frozen
 from .factors import branch_factor, folded, score_factor
 from .families import EMBEDDINGS, Tensor
 from .module import config_of, read_module
@@ -633,6 +634,9 @@ def _matched(t, parameters, layout):
                 checks.reject("module", f"have {len(t.blocks)} blocks", f"{name!r}",
                               "read this model's own config")
             matched[name] = fit[tensor.name, l]
+            if tensor.roles == ("position",) and is_frozen(parameters[name],
+                                                           parameters.values()):
+                matched[name] = matched[name]._replace(kept=True)
     if not any(fill.shape for fill in matched.values()):
         return None
     there = {(fill.tensor.name, fill.block) for fill in matched.values()}
