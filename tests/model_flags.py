@@ -30,6 +30,16 @@ ROPES = dict(
     dynamic=dict(factor=3.0),
     yarn=dict(factor=3.0, original_max_position_embeddings=16),
     longrope=dict(original_max_position_embeddings=16, factor=2.0),
+    long=dict(rope_type="longrope", original_max_position_embeddings=2, factor=2.0),
+    truncated=dict(
+        rope_type="yarn",
+        factor=4.0,
+        beta_fast=2.0,
+        mscale=0.7,
+        mscale_all_dim=0.4,
+        truncate=False,
+        original_max_position_embeddings=16,
+    ),
     proportional=dict(factor=3.0),
 )
 
@@ -75,7 +85,19 @@ def choices(kind):
             base = dict(getattr(given, name) or {})
             for rope, more in ROPES.items():
                 if "rope_theta" in base:  # otherwise a dict for each kind of layer
-                    yield {name: base | more | dict(rope_type=rope)}
+                    more = dict(rope_type=rope) | more
+                    if more["rope_type"] == "longrope":
+                        heads = given.num_attention_heads
+                        m = (
+                            getattr(given, "head_dim", None)
+                            or given.hidden_size // heads
+                        )
+                        k = int(m * base.get("partial_rotary_factor", 1.0)) // 2
+                        more |= dict(
+                            short_factor=[1 + 0.1 * i for i in range(k)],
+                            long_factor=[2 + 0.3 * i for i in range(k)],
+                        )
+                    yield {name: base | more}
         elif name == "layer_types":
             layers = given.num_hidden_layers
             for one in ("full_attention", "sliding_attention", "linear_attention"):

@@ -10,12 +10,13 @@ from model_families import FAMILIES
 from model_flags import TEXTS, choices, flags, in_double, outcome, pairs
 from with_transformers import TORCH, torch, transformers
 
-from infattn_nb import from_config, weights_of
+from infattn_nb import from_config, from_torch, weights_of
 from infattn_nb.huggingface.families import Family
 
 pytestmark = TORCH
 
 SENTENCE = re.compile(r"`[^`]+` must .+, got .+; .+", re.DOTALL)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)
 DAILY = [  # each was read as another model once
     ("stablelm", dict(use_parallel_residual=True, use_qkv_bias=True)),
     ("gpt_neox", dict(attention_bias=False)),
@@ -26,6 +27,7 @@ DAILY = [  # each was read as another model once
     ("gpt_bigcode", dict(multi_query=False)),
     ("helium", dict(attention_bias=True)),
     ("vit", dict(qkv_bias=False)),
+    ("llama", dict(rope_parameters=dict(YARN, rope_theta=1e4))),
 ]
 
 
@@ -70,6 +72,23 @@ def test_most_flags_are_read():
     names = {name for x in flags("falcon") for name in x}
     assert {"alibi", "bias", "multi_query", "parallel_attn"} <= names
     assert sum(len(flags(kind)) for kind in FAMILIES) > 90
+
+
+def test_modules_with_scaled_rotations_are_read_as_their_configs():
+    shape = dict(num_attention_heads=2, num_hidden_layers=1, hidden_size=32)
+    shape |= dict(vocab_size=24, intermediate_size=24, initializer_range=0.3)
+    c = transformers.LlamaConfig(**shape, rope_parameters=dict(YARN, rope_theta=1e4))
+    t = from_torch(transformers.LlamaModel(c).eval(), texts=6)
+    u = from_config(c, 6)
+    a, b = (x.blocks[0].attention for x in (t, u))
+    assert b.score_scale > 1.2
+    np.testing.assert_allclose(a.score_scale, b.score_scale, rtol=1e-9)
+    np.testing.assert_allclose(a.rotary.angles(16), b.rotary.angles(16), rtol=1e-5)
+    long = dict(rope_type="dynamic", factor=2.0, rope_theta=1e4)
+    near = dict(model_type="llama", max_position_embeddings=8, rope_parameters=long)
+    from_config(near | shape, 8)
+    with pytest.raises(ValueError, match="beyond 8 tokens, are not supported"):
+        from_config(near | shape, 9)
 
 
 def test_a_layout_with_another_loss_is_refused():

@@ -33,7 +33,9 @@ def test_a_table_that_is_not_trained_is_kept():
         initialise(net, m, 0)
         assert torch.equal(before, m.wpe.weight)
         assert not torch.equal(words, m.wte.weight)
-    whole = gpt2().requires_grad_(False)  # frozen as a whole: an initialisation all the same
+    whole = gpt2().requires_grad_(
+        False
+    )  # frozen as a whole: an initialisation all the same
     before = whole.wpe.weight.clone()
     initialise(from_config(whole.config, 4), whole, 0)
     assert not torch.equal(before, whole.wpe.weight)
@@ -63,8 +65,10 @@ class Block(torch.nn.Module):
         )
 
     def forward(self, x, skip=1.0):
-        q, k, v = self.qkv(self.norm1(x)).reshape(*x.shape[:2], 3, 4, -1).permute(
-            2, 0, 3, 1, 4
+        q, k, v = (
+            self.qkv(self.norm1(x))
+            .reshape(*x.shape[:2], 3, 4, -1)
+            .permute(2, 0, 3, 1, 4)
         )
         y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = skip * x + self.gamma1 * self.out(y.transpose(1, 2).reshape(x.shape))
@@ -123,7 +127,9 @@ def test_the_message_states_the_factor_that_would_do():
     m.skips.data.fill_(1.0)
     some = {k: x for k, x in ROLES.items() if k not in ("skip_scale", "branch_scale")}
     how = dict(heads=4, activation="relu", mask="causal", texts=5)
-    with pytest.raises(ValueError, match=r"agrees if it is read with branch_scale=0.3;"):
+    with pytest.raises(
+        ValueError, match=r"agrees if it is read with branch_scale=0.3;"
+    ):
         from_torch(m, roles=some, **how)
     t = from_torch(m, roles=some, branch_scale=0.3, **how)
     np.testing.assert_allclose(t.blocks[0].branch_scale, 0.3)
