@@ -198,7 +198,10 @@ def _tensors_of_head(module, reading, given): # name, weight and bias, or None
     "The head's tensors, by the role `head` or by a usual name."
     if isinstance(module, (list, tuple)):
         return "", None, None
-    named = dict(module.named_parameters(remove_duplicate=False))
+    try: # a shared parameter under each of its names
+        named = dict(module.named_parameters(remove_duplicate=False))
+    except TypeError: # not a module of torch
+        named = dict(module.named_parameters())
     stems = [name.rpartition(".")[0] for name in named if re.search(HEADS, name)]
     if given is not None:
         stems = [str(given).removesuffix(".weight")]
