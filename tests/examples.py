@@ -25,7 +25,7 @@ from infattn_nb import (
     report,
     scan,
 )
-from infattn_nb.huggingface import RateTransfer
+from infattn_nb.huggingface import CoordinateCheck, RateTransfer
 from infattn_nb.netsor.nodes import AssumptionError, AssumptionWarning
 from infattn_nb.nonlinearities import gelu, relu
 from infattn_nb.theory import ExchangeableScores
@@ -73,6 +73,9 @@ EXAMPLES = {
     "ProgramGradients": lambda: gradients(*network(), 8),
     "RateTransfer": lambda: RateTransfer(
         [8], [0.1], np.ones((1, 1, 2)), np.ones((1, 2)), False, {}
+    ),
+    "CoordinateCheck": lambda: CoordinateCheck(
+        [8, 16], [1], ["logits"], np.ones((2, 1, 1, 2)), dict(parametrization="mup")
     ),
     "Report": lambda: report(NET, size=4, rng=0),
     "Rotary": Rotary,

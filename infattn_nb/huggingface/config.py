@@ -21,7 +21,7 @@ from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.norms import Norm
 from ..transformer.stream import embedding_cov, several, text_labels
 from ..numerics import checks
-from .families import FAMILIES, FAMILIES_TOML, MODELS, READY
+from .families import FAMILIES, FAMILIES_TOML, Head, MODELS, READY
 from .families import named_in, near, nearest_family
 from .masks import alibi, windowed
 
@@ -194,6 +194,19 @@ class Config(Entries):
         return self.family.causal and self.get("is_causal") is not False
 
     @property
+    def head(self):
+        "The head of a causal language model; None for an encoder."
+        family = self.family
+        if not family.causal:
+            return None
+        said = self.entries.get("tie_word_embeddings")
+        bias = np.zeros(1) if family.head_bias else None
+        scale = self.get("logit_scale") or 1/(self.get("logits_scaling") or 1.)
+        return Head("lm_head", family.tied if said is None else bool(said),
+                    float(np.sqrt(self.variance)), self.entries.get("vocab_size"),
+                    bias, scale=scale, cap=self.get("final_logit_softcapping"))
+
+    @property
     def norm(self):
         entry = self.family.eps
         kind = "rms" if entry == "rms_norm_eps" else "layer"
@@ -225,7 +238,8 @@ class Config(Entries):
         "Reject unsupported architectures, and numbers of heads that do not fit."
         for name, wanted in self.family.wanted.items():
             if self.get(name) not in (None, wanted):
-                self.reject(name, f"be {wanted!r}", self.get(name))
+                self.reject(name, f"be {wanted!r}", self.get(name),
+                            FAMILIES_TOML["unsupported"][name])
         windows = "sliding_attention" in self.kinds_of_layers()
         if self.get("use_bidirectional_attention"):
             self.reject("use_bidirectional_attention", "be false", True,
@@ -335,7 +349,8 @@ class Config(Entries):
                           var_2=f*σ2/out, **gate)
         groups = self.groups
         causal = self.causal
-        positions = np.concatenate([np.arange(len(text)) for text in texts])
+        lengths = [len(text) for text in texts]
+        positions = np.concatenate(list(map(np.arange, lengths)))
         shared = dict(
             head_width=None if m*H == n else m, groups=groups if groups != H else None,
             qk_norm=norm if family.qk_norm else None, joint_norm=family.joint_norm,
@@ -350,10 +365,10 @@ class Config(Entries):
         @cache # equal layers are one object
         def block(kind, scale, turns):
             far = self.get("sliding_window") if kind == "sliding_attention" else None
+            rotary, size = self.rotary(kind, m, lengths) if turns else (None, 1.)
             heads = SelfAttention(
                 H, mask=windowed(len(positions), far) if causal else None,
-                rotary=self.rotary(kind, m) if turns else None,
-                score_scale=scale, **shared)
+                rotary=rotary, score_scale=size*size*scale, **shared)
             return Block(heads, mlp, family.place, norm=norm, parallel=parallel,
                          branch_scale=factor)
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
@@ -457,10 +472,10 @@ class Config(Entries):
             sliding = [first is not None and l >= first for l in layers]
         return ["sliding_attention" if x else "full_attention" for x in sliding]
 
-    def rotary(self, kind, m):
-        "Rotary positions in a layer of this kind, for heads of m coordinates."
+    def rotary(self, kind, m, lengths): # kind of layer, width of a head, of each text
+        "Rotary positions in a layer, and the factor of rotated queries and keys."
         if self.family.rope_base is not None:
-            return Rotary(self.family.rope_base, self.turning_share(m))
+            return Rotary(self.family.rope_base, self.turning_share(m)), 1.
         rope, base = self.rope_of(kind)
         partial = "partial_rotary_factor" in self.family.reads.split()
         share = rope.get("partial_rotary_factor") if partial else None
@@ -468,9 +483,31 @@ class Config(Entries):
         plain = Rotary(base, share or 1.)
         scaling = rope.get("rope_type", "type") or "default"
         if scaling == "default":
-            return plain
-        slowed = _slowed(plain.angles(m), scaling, rope)
-        return replace(plain, frequencies=tuple(slowed))
+            return plain, 1.
+        most = self.get("max_position_embeddings")
+        original = rope.get("original_max_position_embeddings") or \
+            self.get("original_max_position_embeddings") or most
+        if scaling == "dynamic":
+            if max(lengths) > most:
+                rope.reject(rope.name("rope_type", "type"), "be default for a text of "
+                            f"{max(lengths)} tokens", scaling, "positions that depend "
+                            f"on the length of the text, beyond {most} tokens, are not "
+                            "supported; 'linear' is the nearest")
+            return plain, 1.
+        θ = plain.angles(m)
+        size = 1.
+        if scaling in ("yarn", "longrope"):
+            factor = rope.get("factor") or most/original
+            size = _size_of_turned(scaling, rope, factor, original)
+            if size != 1 and 2*len(θ) < m:
+                rope.reject(rope.name("rope_type", "type"), "be linear or llama3 if a "
+                            "part of a head is rotated", scaling, "a factor of some "
+                            "coordinates of queries and keys is not supported")
+            slowed = _of_yarn(θ, rope, base, factor, original) if scaling == "yarn" \
+                else _of_longrope(θ, rope, lengths, original)
+        else:
+            slowed = _slowed(θ, scaling, rope)
+        return replace(plain, frequencies=tuple(slowed)), size
 
     def rope_of(self, kind): # kind of layer -> Entries, a number
         "Scaling of rotary frequencies, and their base."
@@ -509,11 +546,48 @@ class Config(Entries):
             self.reject("rotary_dim", f"be at most the width of a head, {m}", turning)
         return turning/m
 
+def _size_of_turned(scaling, rope, factor, original):
+    "The factor of rotated queries and keys."
+    given = rope.get("attention_factor")
+    if given is not None:
+        return given
+    if scaling == "longrope":
+        return float(np.sqrt(1 + np.log(max(factor, 1))/np.log(original)))
+    def size(scale=1.):
+        return .1*scale*np.log(max(factor, 1.)) + 1
+    pair = rope.get("mscale"), rope.get("mscale_all_dim")
+    return float(size(pair[0])/size(pair[1]) if all(pair) else size())
+
+def _of_yarn(θ, rope, base, factor, original):
+    "Frequencies that are divided by a factor if they are small."
+    d = 2*len(θ)
+    turns = np.array([rope.get("beta_fast") or 32, rope.get("beta_slow") or 1])
+    low, high = d*np.log(original/(2*np.pi*turns))/(2*np.log(base))
+    if rope.get("truncate") is not False:
+        low, high = np.floor(low), np.ceil(high)
+    low, high = max(low, 0), min(high, d - 1)
+    share = np.clip((np.arange(d//2) - low)/(high - low or .001), 0, 1)
+    return share*θ/factor + (1 - share)*θ
+
+def _of_longrope(θ, rope, lengths, original):
+    "Frequencies divided by one of two lists of factors, by the lengths of the texts."
+    long = {length > original for length in lengths}
+    if len(long) > 1:
+        rope.reject("rope_type", f"be default for texts shorter and longer than "
+                    f"{original} tokens", "longrope", "pass texts on one side of this "
+                    "length")
+    name = "long_factor" if True in long else "short_factor"
+    factors = rope.need(name)
+    if len(factors) != len(θ):
+        rope.reject(name, f"have {len(θ)} entries, one for each angle", len(factors))
+    return θ/np.array(factors, float)
+
 def _slowed(θ, scaling, rope):
     "Frequencies for long texts, as specified by rope_scaling."
     if scaling not in ("linear", "llama3"):
-        rope.reject(rope.name("rope_type", "type"), "be default, linear or llama3",
-                    scaling)
+        rope.reject(rope.name("rope_type", "type"), "be default, linear, llama3, yarn, "
+                    "dynamic or longrope", scaling, "other frequencies are not "
+                    "supported; 'linear' is the nearest")
     slow = θ/rope.need("factor")
     if scaling == "linear":
         return slow

@@ -245,7 +245,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
         rotary=rotary_of(body, a, m) if family.rotary and turns else None,
         softcap=_softcap(a, family),
-        score_scale=_score_scale(a, m))
+        score_scale=_score_scale(a, m)
+        *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLDERS for name in ACT)
     acts = (act for act in (reach(b, path) for path in paths) if act is not None)
     act = next(acts, None)
@@ -291,20 +292,30 @@ def _window(a, family):
     return getattr(says, "sliding_window", None)
 
 # %% ../../nbs/huggingface/describe.ipynb #mo-rotary
+def _turning(body, a):
+    "The part of a module that rotates, and the prefix of its attributes."
+    turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)
+    kind = first_of(a, "layer_type", "attention_type")
+    return turn, f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
+
+def _size_of_turned(body, a, m):
+    "The factor of rotated queries and keys; an error for a part of a head."
+    turn, name = _turning(body, a)
+    size = getattr(turn, f"{name}attention_scaling", 1.)
+    if size != 1 and 2*len(getattr(turn, f"{name}inv_freq")) < m:
+        checks.reject("module", "rotate queries and keys without scaling a part of "
+                      "them", "rotary_emb with attention_scaling", REMEDY)
+    return size
+
 def rotary_of(body, a, m):
     "Rotary positions of attention with heads of m coordinates."
-    turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)
+    turn, name = _turning(body, a)
     if not hasattr(turn, "inv_freq") and getattr(a, "rotary_dim", None): # GPT-J
         return Rotary(1e4, a.rotary_dim/m)
-    kind = first_of(a, "layer_type", "attention_type")
-    name = f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
     θ = getattr(turn, f"{name}inv_freq", None)
     if θ is None:
         checks.reject("module", "have rotary positions with `inv_freq`",
                       type(turn).__name__, REMEDY)
-    if getattr(turn, f"{name}attention_scaling", 1.) != 1:
-        checks.reject("module", "rotate queries and keys without scaling them",
-                      "rotary_emb with attention_scaling", REMEDY)
     θ = as_array(θ, "inv_freq")
     d = 2*len(θ)
     if len(θ) > 1: # are they powers of a base?

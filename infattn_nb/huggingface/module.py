@@ -38,7 +38,7 @@ def reading_of(module, tokens=None) -> Reading:
                       "initialise it first, or read its config")
     body = body_of(module)
     found = with_biases(recognised(body) or _reject(body))
-    family = with_tensors(FAMILIES[found.kind], found)
+    family = with_tensors(FAMILIES[found.kind].as_in_module(body), found)
     read = [parts_of(found, block, body, tokens) for block in found.blocks]
     names = {k: path for path, tensor in found.tensors.items() for k in tensor.roles}
     check_drawn(read, names)

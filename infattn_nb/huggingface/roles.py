@@ -97,6 +97,8 @@ def found_by_roles(module, roles):
     found = []
     for role, patterns in roles.items():
         named = parameters | buffers if role in EMBEDDINGS else parameters
+        if role in ("norm", "final_norm", "first_norm"): # some have no tensors
+            named = named | _bare_norms(module, named)
         matrices = matrices_of(role) if isinstance(role, str) else ()
         if not matrices and role not in _WORDS:
             checks.reject("roles", "have keys made of the letters q k v o 1 2 3, or "
@@ -118,11 +120,28 @@ def found_by_roles(module, roles):
             biases = [named.get(re.sub("weight$", "bias", x)) for x in names]
             tensors = [named[x] for x in names]
             biases = [None if b is x else b for b, x in zip(biases, tensors)]
+            if tensors[0] is None:
+                biases = [None]*len(hits)
             found.append(Found(matrices or (role,), pattern, list(names), numbers,
                                tensors, biases))
+    L = len(next((x.names for x in found if "q" in x.roles), ()))
+    found = [_one_for_each_block(x, L) for x in found]
     _check_found(found)
-    L = len(next(x for x in found if "q" in x.roles).names)
     return [part for x in found for part in _of_each_block(x, L)]
+
+def _bare_norms(module, named): # {name that a gain would have: None}
+    "Parts of a module without parameters and children, such as norms without gains."
+    return {f"{name}.weight": None for name, part in module.named_modules()
+            if name and not any(True for _ in part.named_parameters())
+            and not any(True for _ in part.children()) and f"{name}.weight" not in named}
+
+def _one_for_each_block(x, L):
+    "A factor of the stream whose tensor has one entry for each block, block by block."
+    if x.roles[0] not in FACTORS or "*" in x.pattern or x.tensors[0].numel() != L:
+        return x
+    entries = list(x.tensors[0].reshape(L, 1))
+    return x._replace(names=x.names*L, tensors=entries, biases=[None]*L,
+                      numbers=tuple(range(L)))
 
 def _of_each_block(x, L):
     "Split a pattern that names several norms in each block."
@@ -157,7 +176,7 @@ def _width_of(found):
     "The width, from the gain of a norm, the embeddings, or a shared axis of matrices."
     for role in ("norm", "word", "final_norm"):
         for x in found:
-            if x.roles == (role,):
+            if x.roles == (role,) and x.tensors[0] is not None:
                 return x.tensors[0].shape[-1]
     shapes = [set(x.tensors[0].shape) for x in found if x.roles[0] in MATRICES]
     return min(set.intersection(*shapes), default=0) or \
@@ -274,6 +293,9 @@ def _layout_of(found, tensors):
     layout = []
     for x in {x.pattern: x for x in found}.values():
         role = x.roles[0]
+        shared = role in FACTORS and "*" not in x.pattern # one tensor of all blocks
+        if x.tensors[0] is None or shared: # nothing is written into these
+            continue
         name = _as_parameter(x)
         layout.append(tensors.get(x.pattern) or
                       Tensor(name, (gains.get(role, role),), numbers=x.numbers))

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from ..transformer.block import altered
 from ..transformer.explicit import run_block
@@ -129,6 +130,19 @@ def others(block):
             changed = replace(block, norm_placement=place)
             yield f"its norms are as in norm_placement={place!r}", changed
 
+def _factor_that_fits(block, x, y, W, ε, tolerance): # a sentence, or None
+    "The factor of the branches with which a description agrees with a run, if any."
+    def apart_at(log):
+        other = replace(block, branch_scale=float(np.exp(log)))
+        return difference(other, x, y, W, ε)
+    grid = np.linspace(-5, 3, 33)
+    best = grid[np.argmin([apart_at(log) for log in grid])]
+    found = minimize_scalar(apart_at, bounds=(best - .25, best + .25), method="bounded",
+                            options=dict(xatol=1e-9))
+    if found.fun > tolerance:
+        return None
+    return f"it is read with branch_scale={np.exp(found.x):.4g}"
+
 def check_blocks(blocks, # list of Block, restricted to the tokens of the run
                  seen, # Watched
                  weights, # the matrices of each block, (in, out)
@@ -152,7 +166,7 @@ def check_blocks(blocks, # list of Block, restricted to the tokens of the run
             continue
         agree = (said for said, other in others(block)
                  if difference(other, x, y, W, ε) <= tolerance)
-        hint = next(agree, None)
+        hint = next(agree, None) or _factor_that_fits(block, x, y, W, ε, tolerance)
         meant = "positions, windows or norms of another kind?" if hint is None else \
             f"the description agrees if {hint}"
         share = f"{min(found, 99.):.2g} times" if found > 3 else f"{100*found:.2g} %"

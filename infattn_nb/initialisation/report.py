@@ -38,7 +38,7 @@ from .diagnosis import living_norms, readout_cov, readout_said
 from .diagnosis import score_ratio
 from .diagnosis import counted, spread, typical_norm
 from .diagnosis import warn_if_long
-from .head_loss import HeadLoss, head_loss
+from .head_loss import HeadLoss, head_loss, no_loss
 from .html import html_of, made_with, shape_said
 from .measured import Measured, default_size, is_large, measure
 from .measured import share_of, varying
@@ -707,6 +707,10 @@ def report(transformer: Transformer, width: float | None = None,
                 "pass e.g. Thresholds(max_cosine=.95)")
     if vocab_size is not None:
         vocab_size = checks.count(vocab_size, "vocab_size", least=2)
+        why = no_loss(t, n, vocab_size)
+        if why:
+            checks.reject("vocab_size", "be left out, because no loss can be stated",
+                          vocab_size, why)
     changed = {f.name: getattr(thresholds, f.name) for f in fields(thresholds)
                if getattr(thresholds, f.name) != f.default}
     title = title if title is not None else "a transformer"

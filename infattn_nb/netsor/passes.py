@@ -497,6 +497,14 @@ class PassPlan:
         "The variance of an entry at the start; for trained vectors never zero."
         return W.gain if isinstance(W, Parameter) else self.var(W)/self.shapes[W][1]
 
+    def draw_inputs(self, inputs, b, rng): # {initial stack: (b, k, m)}
+        "Draws of initial vectors; under µP an untied head has the size it has at base."
+        found = draw_inputs(inputs, self.n, b, rng)
+        for h in inputs:
+            if self.widening != 1 and self.program.kinds.get(h) == "untied head":
+                found[h] *= np.sqrt(self.widening)
+        return found
+
     def rows(self, W):
         "Number of vectors that a matrix multiplies."
         return sum(g.k for g in self.stacks.uses.get(W, ()))
@@ -605,7 +613,7 @@ class ProgramNetworks:
         self.plan = plan
         self.b = b
         self.rng = rng
-        self.inputs = draw_inputs(plan.inputs, plan.n, b, rng)
+        self.inputs = plan.draw_inputs(plan.inputs, b, rng)
         for h, x in start.items():
             if isinstance(h, Vector):
                 _put_rows(self.inputs, h, x)
@@ -633,7 +641,7 @@ class ProgramNetworks:
         new = self.fork(rng)
         new.plan = plan
         missing = [h for h in plan.inputs if h not in self.inputs]
-        new.inputs = self.inputs | draw_inputs(missing, plan.n, self.b, rng)
+        new.inputs = self.inputs | plan.draw_inputs(missing, self.b, rng)
         for W in plan.shapes:
             if W not in new.matrices:
                 new.matrices[W] = new._matrix(W, None)

@@ -151,7 +151,8 @@ MUP = {
     "into a head": Powers(0., 0., -1., -.5), # rows of a head of fixed width
     "out of a head": Powers(0., 0., -1., -.5), # columns of such a head
     "input": Powers(0., 1., 0., .5), # fixed number of columns: patches of images
-    "vector": Powers(0., 1., 0., 0.), # biases, gains, embeddings, rows of an LM head
+    "vector": Powers(0., 1., 0., 0.), # biases, gains, embeddings, rows of a tied head
+    "untied head": Powers(.5, 1., 0., 0.), # σ/√n times √n; its logits are divided by n
     "output": Powers(-.5, -1., -1., -.5), # readouts
     "number": Powers(0., 0., 0., 0.)} # the same number of entries at every width
 

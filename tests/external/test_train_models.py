@@ -7,13 +7,13 @@ double precision, so that both sides agree to rounding.
 """
 
 import warnings
-from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import pytest
 from conftest import nightly
 from model_families import FAMILIES, config, model
+from model_flags import in_double
 from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import from_config, from_torch, train, weights_of
@@ -58,20 +58,6 @@ DROPOUT = (
     "embd_pdrop",
     "resid_pdrop",
 )
-
-
-@contextmanager
-def in_double():
-    "Whatever a module asks for in single precision is in double precision."
-    kept = torch.float32, torch.float, torch.Tensor.float, torch.get_default_dtype()
-    torch.float32 = torch.float = torch.float64
-    torch.Tensor.float = torch.Tensor.double
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.float32, torch.float, torch.Tensor.float, _ = kept
-        torch.set_default_dtype(kept[-1])
 
 
 def module(kind, head=True, **more):

@@ -128,7 +128,7 @@ def test_entries_of_configs():
     assert np.allclose(θ[wave > 8192], plain[wave > 8192] / 8)
     assert (np.diff(θ) < 0).all()
     for change, text in (
-        (dict(rope_scaling=dict(rope_type="yarn", factor=4.0)), "rope_scaling"),
+        (dict(rope_scaling=dict(rope_type="proportional", factor=4.0)), "rope_scaling"),
         (dict(hidden_act="mish"), "hidden_act"),
         (dict(num_attention_heads=2.5), "num_attention_heads"),
     ):

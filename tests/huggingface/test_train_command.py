@@ -9,7 +9,7 @@ import pytest
 
 from infattn_nb import train
 from infattn_nb.huggingface import infattn_train, rate_transfer, transfer
-from infattn_nb.huggingface.train_command import letters_of, model_of
+from infattn_nb.huggingface.train_command import letters_of, model_of, schedule_of
 
 SMALL = dict(
     model_type="gpt2", n_embd=32, n_head=2, n_layer=1, n_positions=16, vocab_size=900
@@ -129,6 +129,15 @@ def test_interrupted_at_once_it_writes_nothing(here, monkeypatch, capsys):
         (dict(layers="0"), "`layers` must be at least 1"),
         (dict(out="a.doc"), "`out` must end in"),
         (dict(out="nowhere/a.png"), "`out` must be in a folder"),
+        (dict(text="aaaa"), "`texts` must have a loss that can decrease"),
+        (
+            dict(learning_rates="1e9", optimizer="sgd"),
+            "`--learning-rates` must contain",
+        ),
+        (dict(schedule="steps"), "`schedule` must be 'constant'"),
+        (dict(warmup="x"), "`--warmup` must be a whole number"),
+        (dict(clip_norm="x"), "`--clip-norm` must be numbers"),
+        (dict(check=True, widths="32"), "`widths` must be at least two numbers"),
     ],
 )
 def test_bad_input_is_one_sentence_and_no_file(options, said, here):
@@ -138,6 +147,42 @@ def test_bad_input_is_one_sentence_and_no_file(options, said, here):
     assert str(ended.value).startswith("infattn_train: ")
     assert "\n" not in str(ended.value)
     assert sorted(here.iterdir()) == before
+
+
+def test_a_schedule_is_a_function_of_the_step():
+    assert schedule_of("constant", 0, 10) is None
+    rise = [schedule_of("linear", 2, 6)(t) for t in range(6)]
+    assert rise == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    half = schedule_of("cosine", 0, 4)
+    assert [round(half(t), 9) for t in (0, 2)] == [1.0, 0.5]
+
+
+def test_options_change_the_training(here, capsys):
+    "Each of them reaches `train`, and the last lines state the answer."
+    losses = []
+    for more in (
+        {},
+        dict(weight_decay=".5"),
+        dict(clip_norm=".01"),
+        dict(warmup="2"),
+        dict(schedule="linear"),
+        dict(optimizer="sgd"),
+        dict(optimizer="sgd", momentum=".9"),
+    ):
+        command(json=True, **more)
+        losses.append(json.loads(capsys.readouterr().out)["loss"])
+    assert len({json.dumps(x) for x in losses}) == len(losses)
+    command()
+    assert "at 48" in " ".join(capsys.readouterr().out.split())[-200:]
+
+
+def test_a_check_writes_and_prints(here, capsys):
+    command(check=True, out="a.json,a.png,a.csv")
+    said = " ".join(capsys.readouterr().out.split())
+    written = json.loads((here / "a.json").read_text())
+    assert written["verdict"] in said
+    assert written["widths"] == [32, 48]
+    assert written["steps"] == [1, 3]
 
 
 @pytest.mark.slow

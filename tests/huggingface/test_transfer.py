@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from infattn_nb import from_config, train
-from infattn_nb.huggingface import next_tokens, rate_transfer, transfer
+from infattn_nb.huggingface import (
+    CoordinateCheck,
+    RateTransfer,
+    coordinate_check,
+    next_tokens,
+    rate_transfer,
+    transfer,
+    widened,
+)
 
 CONFIG = dict(
     model_type="gpt2",
@@ -128,3 +136,178 @@ def test_bad_input_is_rejected(how, said):
     with pytest.raises((ValueError, TypeError), match=said) as caught:
         found(**how)
     assert "\n" not in str(caught.value)
+
+
+def of_head(n, tied, optimizer="sgd", size=8, **how):
+    "Standard deviation of the head at the start, and logits of each step, under µP."
+    config = dict(
+        model_type="llama",
+        hidden_size=32,
+        num_attention_heads=4,
+        num_hidden_layers=1,
+        intermediate_size=64,
+        vocab_size=10,
+        initializer_range=0.05,
+        tie_word_embeddings=tied,
+    )
+    net = widened(config, [[3, 1, 4, 1, 5, 9, 2, 6]], n)
+    program, logits = net.program(readout="lm")
+    found = train(
+        program,
+        logits,
+        next_tokens(net),
+        width=n,
+        size=size,
+        rng=0,
+        optimizer=optimizer,
+        loss="softmax",
+        reduction="mean",
+        verbose=False,
+        **dict(parametrization="mup", base_width=32, steps=0, learning_rate=0.01) | how,
+    )
+    name = "model.embed_tokens" if tied else "lm_head"
+    return np.std(found.weights(name, "start")), np.asarray(found.outputs)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_head_keeps_its_size_under_mup(tied):
+    "Logits are divided by n, so their size at the start falls like the root of n."
+    (narrow, z), (wide, far) = of_head(32, tied), of_head(512, tied)
+    np.testing.assert_allclose(narrow, 0.05, rtol=0.1)
+    np.testing.assert_allclose(wide, 0.05, rtol=0.04)
+    if not tied:  # sums of n products, divided by n
+        ratio = np.sqrt((z**2).mean() / (far**2).mean())
+        np.testing.assert_allclose(ratio, 4, rtol=0.4)
+        plain, _ = of_head(512, tied, parametrization="standard", base_width=None)
+        np.testing.assert_allclose(plain, 0.05 / 4, rtol=0.04)  # fan-in × variance
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("optimizer", "rate"), dict(sgd=1, adam=0.01, muon=0.02).items()
+)
+def test_an_untied_head_moves_its_logits_alike_at_every_width(optimizer, rate):
+    moved = []
+    for n in (32, 256):
+        _, z = of_head(n, False, optimizer, 16, steps=3, learning_rate=rate)
+        moved.append([np.abs(z[:, k] - z[:, 0]).mean() for k in (1, 3)])
+    ratio = np.array(moved[1]) / moved[0]
+    assert (0.65 < ratio).all() and (ratio < 1.5).all(), ratio
+
+
+def record(loss, widths=(64, 128), rates=(0.1, 0.2, 0.4)):
+    "A RateTransfer with given losses (widths, rates, networks)."
+    loss = np.asarray(loss, float)
+    start = np.full((len(widths), loss.shape[-1]), 3.0)
+    return RateTransfer(list(widths), list(rates), loss, start, False, {})
+
+
+def test_verdicts_state_the_answer():
+    good, bad, worse = [1.0, 1.01], [2.0, 2.01], [3.0, 3.01]
+    same = record([[bad, good, worse]] * 2).verdict
+    assert same == (
+        "the rate 0.2 is as good as the best one at every width from 64 to 128, so "
+        "take it at 128"
+    )
+    moved = record([[worse, bad, good], [bad, good, worse]]).verdict
+    assert "the rate does not transfer; take 0.2 at 128" in moved
+    assert "the best rate at 64 is at the end of the grid, so add larger rates" in moved
+    low = record([[good, bad, worse]] * 2).verdict
+    assert "64, 128 is at the end of the grid, so add smaller rates" in low
+    assert (
+        "one learning rate does not show" in record([[good]] * 2, rates=[0.1]).verdict
+    )
+    assert "errors are unknown" in record([[[2], [1], [3]]] * 2).verdict
+    lost = record(np.full((2, 3, 2), np.inf)).verdict
+    assert lost.startswith("every network diverged")
+    half = record([[bad, good, worse], np.full((3, 2), np.inf)]).verdict
+    assert "at 128 every rate diverged" in half and "nan" not in half
+
+
+def test_nothing_to_learn_and_no_decoder_are_refused():
+    with pytest.raises(ValueError, match="must have a loss that can decrease"):
+        rate_transfer(dict(CONFIG, vocab_size=1), [[0, 0, 0]], [32], [0.1], steps=1)
+    bert = dict(model_type="bert", hidden_size=32, vocab_size=8)
+    for ask in (
+        lambda: rate_transfer(bert, TEXT, [32], [0.1]),
+        lambda: coordinate_check(bert, TEXT),
+    ):
+        with pytest.raises(ValueError, match="must be a language model"):
+            ask()
+    with pytest.raises(ValueError, match="`widths` must be at least two numbers"):
+        coordinate_check(CONFIG, TEXT, [32])
+
+
+def test_changes_of_a_check_are_those_of_a_run():
+    found = coordinate_check(
+        CONFIG, TEXT, [32, 64], optimizer="sgd", size=2, steps=2, rng=3
+    )
+    net = widened(CONFIG, TEXT, 64)
+    program, logits = net.program(readout="lm")
+    seed = np.random.SeedSequence(3).spawn(2)[1]
+    run = train(
+        program,
+        logits,
+        next_tokens(net),
+        width=64,
+        steps=2,
+        size=2,
+        rng=seed,
+        loss="softmax",
+        reduction="mean",
+        learning_rate=0.1,
+        parametrization="mup",
+        base_width=32,
+        verbose=False,
+    )
+    moved = np.abs(run.outputs[:, 1:] - run.outputs[:, :1]).reshape(2, 2, -1).mean(-1)
+    np.testing.assert_allclose(found.changes[1, 0], moved.T, rtol=1e-9)
+    assert found.table.shape == (2, 6)
+    assert found.plot().get_xscale() == "log"
+
+
+def check_record(power, error=0.01):
+    "Logits whose changes grow like n^power."
+    rng = np.random.default_rng(0)
+    n = np.array([64.0, 256.0])
+    sizes = n[:, None, None, None] ** power * (
+        1 + error * rng.standard_normal((2, 1, 1, 8))
+    )
+    return CoordinateCheck(
+        [64, 256], [1], ["logits"], sizes, dict(parametrization="standard")
+    )
+
+
+def test_a_check_finds_powers_of_the_width():
+    p = check_record(0.5).powers
+    assert abs(p["power"][0] - 0.5) < 6 * p["error"][0] < 0.1
+    assert "logits like n^" in check_record(0.5).verdict
+    assert check_record(0.5).crossed == ["logits"]
+    assert check_record(-0.5).crossed == ["logits"]
+    assert check_record(0.05).crossed == []
+    lost = check_record(0.0)
+    lost.changes[0, 0, 0, 0] = np.nan
+    assert "diverged" in lost.verdict
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_mup_moves_all_widths_alike_and_the_standard_rates_do_not(optimizer, tied):
+    config = dict(
+        model_type="llama",
+        hidden_size=64,
+        num_attention_heads=4,
+        num_hidden_layers=1,
+        intermediate_size=128,
+        vocab_size=10,
+        initializer_range=0.1,
+        tie_word_embeddings=tied,
+    )
+    texts = [[3, 1, 4, 1, 5, 9, 2, 6]]
+    how = dict(optimizer=optimizer, size=16)
+    assert not coordinate_check(config, texts, [64, 256], **how).crossed
+    plain = coordinate_check(
+        config, texts, [64, 256], parametrization="standard", **how
+    )
+    assert "logits" in plain.crossed

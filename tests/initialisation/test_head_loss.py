@@ -40,7 +40,10 @@ def test_heads_that_are_not_known_are_passed_over():
     assert loss(words=99).words == 99
     assert loss(json.loads(TINY)) is None
     assert loss(width=np.inf) is None
-    assert loss(tiny | dict(logit_scale=0.5)) is None
+    assert loss(tiny | dict(logit_scale=0.5)) == loss()  # GPT-2 does not read it
+    cohere = dict(model_type="cohere", hidden_size=64, num_hidden_layers=2)
+    cohere |= dict(num_attention_heads=2, intermediate_size=64, vocab_size=50)
+    assert np.isclose(2 * loss(cohere).sd, loss(cohere | dict(logit_scale=0.125)).sd)
     bert = dict(model_type="bert", hidden_size=64, num_hidden_layers=2)
     bert |= dict(num_attention_heads=2, intermediate_size=64, vocab_size=50)
     assert loss(bert) is None

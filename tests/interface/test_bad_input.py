@@ -19,7 +19,7 @@ from scipy import stats
 from infattn_nb import *
 from infattn_nb import from_config
 from infattn_nb.convergence import *
-from infattn_nb.huggingface import next_tokens, rate_transfer, widened
+from infattn_nb.huggingface import coordinate_check, next_tokens, rate_transfer, widened
 from infattn_nb.netsor import *
 from infattn_nb.nonlinearities import *
 from infattn_nb.numerics import *
@@ -169,6 +169,7 @@ CASES = [
     ),
     (lambda: widened("gpt2", [[1, 2]], 64, heads="taller"), ValueError, "`heads`"),
     (lambda: rate_transfer("gpt2", [[1, 2]], [], [0.1]), ValueError, "`widths`"),
+    (lambda: coordinate_check("gpt2", [[1, 2]], [64]), ValueError, "`widths`"),
     (lambda: fit(weight_decay={"Z": 0.1}), ValueError, "`weight_decay`"),
     (lambda: fit(weight_decay=-0.1), ValueError, "`weight_decay`"),
     (lambda: Program().parameter(var=-1.0), ValueError, "`var`"),
@@ -1522,7 +1523,8 @@ def rejected():
 NOTHING_TO_REJECT = set(
     "AssumptionError AssumptionWarning Limit Training ProgramGradients gaussian "
     "uniform rademacher LimitErrorResult Chain Gradients Scan Report "
-    "infattn_figures infattn_report infattn_train families_table RateTransfer".split()
+    "infattn_figures infattn_report infattn_train families_table RateTransfer "
+    "CoordinateCheck".split()
 )  # results, errors and plain samplers; the commands stand elsewhere
 
 

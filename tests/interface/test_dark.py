@@ -29,7 +29,7 @@ from results import (
 )
 
 from infattn_nb import Attention, Tokens, limit_error, report, scan
-from infattn_nb.huggingface import RateTransfer
+from infattn_nb.huggingface import CoordinateCheck, RateTransfer
 from infattn_nb.nonlinearities import gelu
 from infattn_nb.paper import read_table
 
@@ -44,6 +44,9 @@ PLOTS = {
     "Training.plot": lambda: training().plot(),
     "RateTransfer.plot": lambda: RateTransfer(
         [32, 64], [0.1, 1.0], np.ones((2, 2, 3)), np.ones((2, 3)), False, {}
+    ).plot(),
+    "CoordinateCheck.plot": lambda: CoordinateCheck(
+        [8, 16], [1], ["logits"], np.ones((2, 1, 1, 2)), dict(parametrization="mup")
     ).plot(),
     "Chain.plot": lambda: [
         chain().plot(beside=chain(np.inf)),
