@@ -145,7 +145,9 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
         for a law without all its parameters, or a q whose `logpdf` underflows
         where p has mass (as for `scipy.stats.laplace` beyond 745 scales)
     """
-    return _of_laws(_kl, p, q) if return_error else _kl(p, q)[0]
+    if checks.flag(return_error, "return_error"):
+        return _of_laws(_kl, p, q)
+    return _kl(p, q)[0]
 
 def _kl(p, q):
     cuts = _cuts(p, q)
@@ -214,7 +216,9 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     """
     _reject_atom("p", p)
     _reject_atom("q", q)
-    return _of_laws(_tv, p, q) if return_error else _tv(p, q, False)[0]
+    if checks.flag(return_error, "return_error"):
+        return _of_laws(_tv, p, q)
+    return _tv(p, q, False)[0]
 
 def _tv(p, q, again=True):
     cuts = _cuts(p, q)
@@ -264,7 +268,9 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     ValueError
         for a law without all its parameters
     """
-    return _of_laws(_hellinger, p, q) if return_error else _hellinger(p, q)[0]
+    if checks.flag(return_error, "return_error"):
+        return _of_laws(_hellinger, p, q)
+    return _hellinger(p, q)[0]
 
 def _hellinger(p, q):
     def f(y):
@@ -313,7 +319,9 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     ValueError
         for a law without all its parameters
     """
-    return _of_laws(_wasserstein, p, q) if return_error else _wasserstein(p, q)[0]
+    if checks.flag(return_error, "return_error"):
+        return _of_laws(_wasserstein, p, q)
+    return _wasserstein(p, q)[0]
 
 def _wasserstein(p, q):
     cuts = _cuts(p, q)

@@ -207,7 +207,7 @@ def _distances(law, gaussian, return_error):
     def each(name, distance):
         def f(p):
             return distance(p, gaussian(p))/(p.std() if name == "W1" else 1.)
-        if not return_error:
+        if not checks.flag(return_error, "return_error"):
             return f(law)
         value, error = value_and_error(f, law)
         unit = law.std() if name == "W1" else 1.
@@ -253,7 +253,7 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
         checks.reject("law", "be a one-dimensional law with `sf` and `std`",
                       type(law).__name__, "pass e.g. layer.law().marginal()",
                       TypeError)
-    if not return_error:
+    if not checks.flag(return_error, "return_error"):
         return 2*law.sf(k*law.std())
     checks.kind(law, ScaleMixture, "law", "other laws state no error")
     σ, dσ = law.std(return_error=True)

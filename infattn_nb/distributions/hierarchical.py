@@ -290,7 +290,8 @@ class HierarchicalGaussian:
             (dim,), or (variances, error)
         """
         S, error = self.cov(draws, rng, return_error=True)
-        return (np.diag(S), np.diag(error)) if return_error else np.diag(S)
+        stated = checks.flag(return_error, "return_error")
+        return (np.diag(S), np.diag(error)) if stated else np.diag(S)
 
     @overload
     def std(self, draws: int = 2**16, rng: Rng = 0, *,
@@ -320,7 +321,7 @@ class HierarchicalGaussian:
         """
         v, error = self.var(draws, rng, return_error=True)
         sd = np.sqrt(v)
-        if not return_error:
+        if not checks.flag(return_error, "return_error"):
             return sd
         return sd, np.divide(error, 2*sd, out=np.zeros(self.dim), where=sd > 0)
 
@@ -354,6 +355,7 @@ class HierarchicalGaussian:
             E S (dim, dim), or (E S, error)
         """
         draws = checks.count(draws, "draws", least=2, most=MOST_SAMPLES)
+        return_error = checks.flag(return_error, "return_error")
         mean, error = self._average(draws, rng)
         if return_error and self.nearby:
             others = [law.cov(draws, rng) for law in self.nearby]
@@ -414,6 +416,7 @@ class HierarchicalGaussian:
         if exact is not None:
             return exact.logpdf(at[..., 0], return_error=return_error)
         islands = checks.count(islands, "islands", least=0, most=2**16)
+        return_error = checks.flag(return_error, "return_error")
         value, error = self._log_density(at, draws, rng, islands)
         _warn_far_out(error)
         return (value[()], error[()]) if return_error else value[()]
@@ -451,7 +454,7 @@ class HierarchicalGaussian:
         """
         value, error = self.logpdf(y, draws, rng, islands=islands, return_error=True)
         density = np.exp(value)
-        if not return_error:
+        if not checks.flag(return_error, "return_error"):
             return density
         with np.errstate(invalid="ignore"): # a density of 0 or ∞ that is known
             return density, np.where(error == 0, 0., density*error)[()]
@@ -494,6 +497,7 @@ class HierarchicalGaussian:
         if exact is not None:
             return exact.cdf(at[..., 0], return_error=return_error)
         n = checks.count(draws, "draws", 32, MOST_SAMPLES)
+        return_error = checks.flag(return_error, "return_error")
         seed = _one_seed(rng)
         value, error = _below(self, at, n, seed)
         if return_error and self._disturbed():
@@ -534,6 +538,7 @@ class HierarchicalGaussian:
             -inf if S is singular, or (entropy, error)
         """
         n = checks.count(draws, "draws", 32, 2**16)
+        return_error = checks.flag(return_error, "return_error")
         exact = self._exact(0) if self.dim == 1 else None
         if exact is not None:
             return exact.entropy(return_error=return_error)
@@ -552,6 +557,8 @@ class HierarchicalGaussian:
 
     def _average(self, draws: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
         "E S (dim, dim) over draws, and its standard error."
+        checks.memory(min(draws, BLOCK)*self.dim**2, "draws", "pass fewer",
+                      f"{draws:,} draws of {self.dim:,} outputs")
         total = fold(partial(_covariances, self), sums, draws, rng)
         return mean_and_error(total, draws)
 
@@ -1123,6 +1130,7 @@ class ConditionalGaussian(HierarchicalGaussian):
         ndarray or tuple of ndarray
             (dim,), or (mean, error)
         """
+        return_error = checks.flag(return_error, "return_error")
         mean, error = self._weighted(self.means.T)
         if return_error and self.nearby:
             others = [law.mean() for law in self.nearby]

@@ -281,7 +281,7 @@ class ProgramTokens(TokenLaw):
         X = drawn.view(self.vectors)
         found = drawn.answers(lambda batch: moments_of(batch, X, X))
         K = np.mean([M.mean(0) for M in found], axis=0)
-        if not return_error:
+        if not checks.flag(return_error, "return_error"):
             return K
         error = drawn.answers(lambda batch: batch.error_of(X, X))
         return K, np.mean([E.mean(0) for E in error], axis=0) + 0.*K

@@ -315,7 +315,7 @@ class ExchangeableScores:
             k2 = k2[:1]
             k4 = k4[:1]
         value = float(f(k2, k4))
-        if not return_error:
+        if not checks.flag(return_error, "return_error"):
             return value
         if constant:
             return value, 0.
