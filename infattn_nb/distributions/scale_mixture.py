@@ -285,6 +285,13 @@ def _merged_roughly(law):
     rougher.v, rougher.w = _merged(v, w/law.variances.size, NODES - 1)
     return rougher
 
+def _laws(given, name):
+    "A list of laws, checked."
+    laws = tuple(given) if np.iterable(given) else (given,)
+    for law in laws:
+        checks.kind(law, ScaleMixture, name, "pass a list of ScaleMixture")
+    return laws
+
 def _points(variances, weights):
     "Points and weights of a mixture, checked."
     v = checks.real(variances, "variances", (None,), "[0, ∞)", "pass draws of v")
@@ -362,10 +369,10 @@ class ScaleMixture(rv_continuous):
             self.v, self.w = _merged(self.v, self.w)
         self.distinct = v.size
         self.sample = sample or partial(_resample, v, w/w.sum())
-        self.replicates = replicates
-        self.coarse = tuple(coarse)
-        self.nearby = tuple(nearby)
-        self.singular = singular or self.atom > 0
+        self.replicates = None if replicates is None else _laws(replicates, "replicates")
+        self.coarse = _laws(coarse, "coarse")
+        self.nearby = _laws(nearby, "nearby")
+        self.singular = checks.flag(singular, "singular") or self.atom > 0
         self.tails = tails
         for a in (self.variances, self.weights, self.v, self.w):
             if a is not None:
