@@ -214,7 +214,7 @@ def _warn_of_tails(law, name, asked, value, loc=0., scale=1.):
     far = value if name in _INVERSE else asked
     y = np.abs((np.asarray(far, dtype=float) - loc)/scale)
     sd = np.sqrt(law.w @ law.v)
-    peak = name == "logpdf" and len(law.v) and law.v[0] < (NEAR*sd)**2
+    peak = name == "logpdf" and bool((law.v[:1] < (NEAR*sd)**2).any())
     doubtful = (y > FAR_OUT*sd) | (peak & (y < NEAR*sd))
     y = np.unique(y[np.isfinite(y) & doubtful])
     if not y.size or not knows_errors(law):

@@ -571,7 +571,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           schedule: Callable | None = None, reduction: str = "sum",
           parametrization: str = "ntk", base_width: int | None = None,
           verbose: bool = True) -> Training:
-    """Train random networks of any width, exactly in law, if possible without matrices.
+    """Train random networks of a finite width, exactly in law, often without matrices.
 
     At small widths some of many networks may diverge at a rate that is stable for the
     others. They are marked (see `Training`), and the others continue. The losses of the
