@@ -294,13 +294,19 @@ def _several(given, name):
 
 def _check_memory(read, texts, n, size, optimizer):
     "Reject a width whose arrays exceed the memory, before a program is written."
-    tokens = np.size(np.concatenate([np.ravel(text) for text in texts])) if (
-        np.iterable(texts)) else texts
+    tokens = _tokens(texts)
     numbers = 10*tokens*n
     if optimizer in ("adam", "adamw"):
         numbers += 4*4*n*n # initial values and two moments, of at least four matrices
     checks.memory(read.layers*size*numbers, "widths", "use smaller widths, fewer "
                   "networks, or SGD or Muon, which draw no matrices", f"{n:,}")
+
+def _tokens(texts):
+    "The number of tokens; 0 for texts that are no texts, which are rejected later."
+    try:
+        return sum(map(np.size, texts)) if np.iterable(texts) else float(texts)
+    except (TypeError, ValueError, OverflowError):
+        return 0
 
 def _model(config, texts, n, heads, fixed): # program, logits, targets, width
     net = widened(config, texts, n, heads=heads, fixed=fixed)

@@ -459,9 +459,10 @@ def memory(numbers, # floats that are held at a time
     "Raise an error if a request needs more memory than this machine has."
     most = memory_of_the_machine()
     if 8*numbers > most:
+        needed = 8*min(numbers, 10**300)/2**30
         reject(what, f"fit into {most/2**30:.0f} GiB of memory",
                f"{given + ', which takes ' if given else ''}about "
-               f"{8*numbers/2**30:.0f} GiB", remedy)
+               f"{needed:{'.0f' if needed < 1e6 else '.0e'}} GiB", remedy)
 
 def returned(y, # the result of a user's function
              call, # the call, for the message: "weights(scores)"

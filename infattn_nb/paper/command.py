@@ -75,6 +75,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
         paths of the png files
     """
     names = names_of(only)
+    verbose = checks.flag(verbose, "verbose")
     trials, samples, rng = counts_of(trials, samples, rng)
     out = ready(out, names)
     about = {name: parameters(name, trials, samples or PLANS[name].study.samples, rng)
