@@ -74,7 +74,7 @@ def of_one_head(name, y, v, log_w):
 def of_heads(name, y, v, log_w, heads):
     """By the moment generating function on two rays from its saddle point, which bend
     to the right: f(y) = ∫ exp(H log E exp(s²v/2H) − sy) ds/2πi, and another factor 1/s
-    for a tail.
+    for a tail. NaN where a rare large v makes the integrand grow along the rays.
     """
     v = v.astype(float)
     log_w = log_w.astype(float)
@@ -101,7 +101,7 @@ def of_heads(name, y, v, log_w, heads):
     w, v = np.exp(ω[kept]), v[kept]
     width = 1 / np.sqrt(w @ v)
     ray = np.exp(3j * np.pi / 8)
-    reach = 12 * width + min(45 / (y * np.cos(3 * np.pi / 8)), 60 * width)
+    reach = 12 * width + 45 / (y * np.cos(3 * np.pi / 8))
     t, dt = panels(np.arange(0, reach + width / 2, width / 2))
     t, dt = t.astype(float), dt.astype(float)
     total = 0.0
@@ -112,7 +112,7 @@ def of_heads(name, y, v, log_w, heads):
         if name == "logsf":
             m = m / s
         total += ((ray * m).imag * dt[k : k + 256]).sum()
-    return top + np.log(total / np.pi)
+    return top + np.log(total / np.pi) if total > 0 else np.nan
 
 
 def of_two_heads(name, y, v, log_w):

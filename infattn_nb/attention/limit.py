@@ -111,7 +111,8 @@ def _with_beyond(law, rules, heads, beyond):
         return []
     parts = [(law.variances, law.weights)]
     for k in {*range(1, min(heads, MOST_BEYOND) + 1), heads}: # heads beyond
-        others, share = np.zeros(1), np.ones(1)
+        others = np.zeros(1)
+        share = np.ones(1)
         if heads > k:
             rest = mixture_of_rules(rules, heads - k).replicates[0]
             others, share = rest.variances, rest.weights

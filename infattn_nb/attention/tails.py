@@ -66,7 +66,9 @@ class OneScore:
         g = np.unique([steps, *(at[:, None] + np.multiply.outer(length, steps))])
         g = g[np.abs(g) < REACH]
         slope = self.slope(g)
-        g, slope = g[slope != 0], slope[slope != 0]
+        moves = slope != 0
+        g = g[moves]
+        slope = slope[moves]
         k = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0))
         if not k.size:
             return 0.
@@ -131,7 +133,8 @@ def panel_ends(score, # OneScore
     if not score.singular:
         least = _least_distance(score)
     near = 10.**np.arange(np.log10(least)/step, .5, .5*step)/score.span
-    t = np.concatenate([t[np.abs(t) > near[0]], -near, near])
+    closest = min(near[0], .25*step) # if scores hardly move, g decides
+    t = np.concatenate([t[np.abs(t) > closest], -near, near])
     g = t + score.lowest
     return np.unique(t[np.abs(g) <= REACH])
 
@@ -152,7 +155,8 @@ def fine_points(score, # OneScore
     log_w = np.log(np.multiply.outer(half, w))
     if score.singular: # the panel across the zero
         outside = ends[1:]*ends[:-1] > 0
-        t, log_w = t[outside], log_w[outside]
+        t = t[outside]
+        log_w = log_w[outside]
     t = t.ravel()
     log_w = log_w.ravel() - (t + score.lowest)**2/2 - np.log(2*np.pi)/2
     parts = pieces(len(t), 2**14)

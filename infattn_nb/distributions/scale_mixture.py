@@ -239,7 +239,8 @@ NODES = 4 # in each bin
 
 def _merged(v, w, nodes=NODES):
     "Fewer atoms: a Gauss rule in each bin of log v. The largest draws stay."
-    body, top = v[:-LARGEST_TERMS], v[-LARGEST_TERMS:]
+    body = v[:-LARGEST_TERMS]
+    top = v[-LARGEST_TERMS:]
     edges = np.geomspace(v[0], v[-1], BINS + 1)[:-1]
     starts = np.unique(np.searchsorted(body, edges))
     starts = starts[starts < body.size]
@@ -264,7 +265,9 @@ def _gauss_rules(x, w, count, nodes): # bins of `count` points stand side by sid
     half = (x[starts + count - 1] - x[starts])/2
     t = (x - each(centre))/each(half)
     J = np.zeros((len(count), nodes, nodes)) # Jacobi matrices
-    p, before, square = np.ones_like(t), np.zeros_like(t), mass
+    p = np.ones_like(t)
+    before = np.zeros_like(t)
+    square = mass
     for k in range(nodes):
         last, square = square, total(w*p*p)
         α = total(w*t*p*p)/square
@@ -634,7 +637,8 @@ class ScaleMixture(rv_continuous):
         scale
             above zero: a number or an array
         """
-        t, loc = np.asarray(t, float), np.asarray(loc, float)
+        t = np.asarray(t, float)
+        loc = np.asarray(loc, float)
         scaled = np.where(np.greater(scale, 0), scale, np.nan)*t
         f = lambda s: np.exp(np.multiply.outer(-s**2/2, self.v))
         value = _average(self, f, scaled, self.w) + self.atom

@@ -694,7 +694,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     loss = loss_of(loss)
     targets = targets_of(loss, y, *table.shape)
     n = int(checks.width(width, finite=True))
-    checks.memory(n, "width", "choose a smaller width", f"{n:g}")
+    if n > checks.MOST: # beyond it the numbers of the run are no floats
+        checks.memory(n, "width", "choose a smaller width", f"{n:g}")
     steps = checks.count(steps, "steps", least=0)
     rule = _rule(optimizer, momentum, nesterov, betas, eps, dense)
     clip_norm = checks.optional(clip_norm, checks.number, "clip_norm", "(0, ∞)")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from one_output_cases import case, narrow, of_one_head, one_token, three_tokens
 from one_output_cases import two_tokens
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from infattn_nb import Attention, ScaleMixture, Tokens
@@ -30,7 +31,10 @@ def off(case, **options):
 
 def calibrated(seed, laws):
     rng = np.random.default_rng(seed)
-    beyond, ratio = np.array([off(case(rng)) for _ in range(laws)]).T
+    cases = [case(rng) for _ in range(laws)]
+    known = [c for c in cases if np.isfinite(c.exact)]
+    assert len(known) >= 0.95 * laws  # the reference has no value for some laws
+    beyond, ratio = np.array([off(c) for c in known]).T
     assert (beyond <= 0).all()
     assert np.mean(ratio < 100) >= 0.9
 
@@ -189,3 +193,14 @@ def test_smallest_draws_that_carry_a_density_are_seen():
     assert error[1] < 0.1
     with pytest.warns(UserWarning, match="near zero"):
         law.logpdf(1e-10 * law.std())
+
+
+def test_panels_hold_all_of_the_mass_where_scores_hardly_move():
+    "Nearly equal tokens: one panel across the middle lost 6 % of the mass."
+    for ρ in (0.99, 0.9999, 0.999999):
+        for heads in (1, 2):
+            tokens = Tokens(2, "relu", [[1.0, ρ], [ρ, 1.0]])
+            law = Attention(tokens, heads=heads).law().marginal()
+            y = np.array([0.1, 1.0, 3.0]) * law.std()
+            near = norm.logpdf(y, scale=law.std())
+            np.testing.assert_allclose(law.tails.evaluate("logpdf", y), near, atol=0.02)

@@ -446,7 +446,7 @@ HUGE = Attention(Tokens(3, relu), heads=10**30)
         (lambda: HUGE.law(8).marginal(), "`heads` must be fewer than"),
         (lambda: HUGE.scores(), "`heads` must be fewer than"),
         (lambda: replace(HUGE, heads=10**11).scores(), "`size` must fit into memory"),
-        (lambda: simulate_dense(FOUR, 10**7), "`size` must fit into memory"),
+        (lambda: simulate_dense(FOUR, 10**7), "`width` must fit into"),
         (lambda: simulate(*one_product(), 10**15), "`width` must fit into"),
         (lambda: simulate(*one_product(), 2**70), "`width` must fit into"),
         (
