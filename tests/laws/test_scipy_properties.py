@@ -194,6 +194,7 @@ def test_ends_of_the_support(law):
 
 
 @pytest.mark.filterwarnings("ignore:.*lie so far out")
+@pytest.mark.filterwarnings("ignore:.*lie so near zero")
 def test_entropy(law):
     if law.atom:
         assert law.entropy() == -np.inf

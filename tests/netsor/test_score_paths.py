@@ -90,9 +90,9 @@ def test_the_other_sides_of_the_benchmark_have_the_same_limit(name, monkeypatch)
     called = []
     others = {"_functions": speed.pair_by_pair, "_foresee": lambda *_: None}
 
-    def other(*arguments):
+    def other(*arguments, **options):
         called.append(arguments)
-        return others[name](*arguments)
+        return others[name](*arguments, **options)
 
     monkeypatch.setattr(speed.Batch, name, other)
     np.testing.assert_allclose(covariance(), ours, rtol=1e-12)
