@@ -322,9 +322,10 @@ class ScaleMixture(rv_continuous):
     warn beyond five standard deviations if a logarithm is uncertain by more than 0.1,
     and `logpdf` also within 0.01 standard deviations of zero; `pdf` and `cdf` do not.
     The error is infinite where the rules of a quadrature do not converge, or where a
-    few draws dominate. Points with $v = 0$ give an atom at zero. There the density is
-    infinite, and the distribution function is the mean of its limits from both sides.
-    More than 8,192 draws are merged into about a thousand `v` with weights `w`; the
+    few draws dominate.
+
+    Points with $v = 0$ give an atom at zero. There the density is infinite, and the
+    distribution function is the mean of its limits from both sides. More than 8,192 draws are merged into about a thousand `v` with weights `w`; the
     difference that this makes is part of every stated error. The arrays are
     read-only, so that a law can be shared."""
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
