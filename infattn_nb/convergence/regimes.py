@@ -328,7 +328,7 @@ def _kurtosis_and_tail(y):
     return y.kurtosis(return_error=True), np.divide(tail, 2*norm.sf(6))
 
 def _share(part, whole):
-    "The share part/whole, at most one, and its error; zero if the whole is not above 0."
+    "The share part/whole, at most one, with its error; 0 unless whole is positive."
     if whole[0] <= 0:
         return 0., 0.
     share = min(1., part[0]/whole[0])
