@@ -325,9 +325,10 @@ class ScaleMixture(rv_continuous):
     few draws dominate.
 
     Points with $v = 0$ give an atom at zero. There the density is infinite, and the
-    distribution function is the mean of its limits from both sides. More than 8,192 draws are merged into about a thousand `v` with weights `w`; the
-    difference that this makes is part of every stated error. The arrays are
-    read-only, so that a law can be shared."""
+    distribution function is the mean of its limits from both sides. More than 8,192
+    draws are merged into about a thousand `v` with weights `w`; the difference that
+    this makes is part of every stated error. The arrays are read-only, so that a law
+    can be shared."""
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
                  sample: Callable | None = None, *,
                  replicates: "Sequence[ScaleMixture] | None" = None,
