@@ -374,7 +374,7 @@ class ScaleMixture(rv_continuous):
             self.v, self.w = _merged(self.v, self.w)
         self.distinct = v.size
         self.sample = sample or partial(_resample, v, w/w.sum())
-        self.replicates = None if replicates is None else _laws(replicates, "replicates")
+        self.replicates = checks.optional(replicates, _laws, "replicates")
         self.coarse = _laws(coarse, "coarse")
         self.nearby = _laws(nearby, "nearby")
         self.singular = checks.flag(singular, "singular") or self.atom > 0

@@ -104,7 +104,8 @@ class Head(NamedTuple):
     def holds(self, name): # name of a parameter of a module
         "Whether the head contains a parameter, by its name."
         return bool(re.search(HEADS, name)
-                    or re.search(rf"(^|\.){re.escape(self.name)}\.(weight|bias)$", name))
+                    or re.search(rf"(^|\.){re.escape(self.name)}\.(weight|bias)$",
+                                 name))
 
     @property
     def bias_std(self):
@@ -169,7 +170,8 @@ class Family(NamedTuple):
     def as_in(self, get): # a function: name of an entry -> its value, or None
         "The family of one model: lines with an entry that is true there are left out."
         def there(layout):
-            fit = [x for x in layout if not (x.when.startswith("!") and get(x.when[1:]))]
+            fit = [x for x in layout
+                   if not (x.when.startswith("!") and get(x.when[1:]))]
             return list({x.name: x for x in fit}.values()) # a later line counts
         return self._replace(layouts=tuple(map(there, self.layouts)))
 

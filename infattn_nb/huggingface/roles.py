@@ -133,7 +133,8 @@ def _bare_norms(module, named): # {name that a gain would have: None}
     "Parts of a module without parameters and children, such as norms without gains."
     return {f"{name}.weight": None for name, part in module.named_modules()
             if name and not any(True for _ in part.named_parameters())
-            and not any(True for _ in part.children()) and f"{name}.weight" not in named}
+            and not any(True for _ in part.children())
+            and f"{name}.weight" not in named}
 
 def _one_for_each_block(x, L):
     "A factor of the stream whose tensor has one entry for each block, block by block."

@@ -208,7 +208,8 @@ def infattn_train(
                    fixed=fixed, rng=start, **numbers)
         rates = _numbers(learning_rates, "learning-rates", float)
         if check:
-            _print_check(coordinate_check, model, texts, _numbers(widths, "widths", int),
+            _print_check(coordinate_check, model, texts,
+                         _numbers(widths, "widths", int),
                          how, places, quiet, json)
             return
         with warnings_in_a_line("infattn_train", quiet):

@@ -140,7 +140,8 @@ class RateTransfer:
             return (f"the rate {rate:g} is as good as the best one at every width from "
                     f"{n[0]} to {n[-1]}, so take it at {n[-1]}")
         shown = ", ".join(f"{x:g} at {width}" for x, width in zip(best, n))
-        return (f"no rate is as good as the best one at every width (best: {shown}), so "
+        return ("no rate is as good as the best one at every width "
+                    f"(best: {shown}), so "
                 f"the rate does not transfer; take {last:g} at {n[-1]}")
 
     def _doubts(self):
@@ -149,7 +150,8 @@ class RateTransfer:
         for end, word in ((0, "smaller"), (-1, "larger")):
             at = [f"{n:,}" for n, x in zip(self.widths, self.best) if x == rates[end]]
             if at and len(rates) > 1:
-                yield (f"the best rate at {', '.join(at)} is at the end of the grid, so "
+                yield (f"the best rate at {', '.join(at)} is at the end of the grid, "
+                       "so "
                        f"add {word} rates")
         lost = [f"{n:,}" for n, x in zip(self.widths, self.best) if np.isnan(x)]
         if lost:
@@ -373,7 +375,8 @@ class CoordinateCheck:
         p = np.einsum("w,wqt->qt", slopes, logs)
         error = np.sqrt(np.einsum("w,wqt->qt", slopes**2, errors**2))
         rows = [dict(quantity=q, steps=t, power=p[i, j], error=error[i, j])
-                for i, q in enumerate(self.quantities) for j, t in enumerate(self.steps)]
+                for i, q in enumerate(self.quantities)
+                for j, t in enumerate(self.steps)]
         return pd.DataFrame(rows)
 
     @property
@@ -408,9 +411,11 @@ class CoordinateCheck:
         if np.isnan(self.changes).any():
             return "some networks diverged; pass a smaller learning rate"
         if not self.crossed:
-            return (f"{', '.join(self.quantities)} change by amounts that do not depend "
+            return (f"{', '.join(self.quantities)} change by amounts that do not "
+                    "depend "
                     f"on the width, {ends} (powers of n within {ALIKE:g})")
-        found = self.powers.groupby("quantity")["power"].agg(lambda p: p[abs(p).idxmax()])
+        powers = self.powers.groupby("quantity")["power"]
+        found = powers.agg(lambda p: p[abs(p).idxmax()])
         said = ", ".join(f"{q} like n^{found[q]:.2f}" for q in self.crossed)
         remedy = "" if self.about["parametrization"] == "mup" else \
             "; pass parametrization='mup'"
@@ -492,7 +497,8 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
     """
     widths = sorted({checks.count(n, "widths") for n in _several(widths, "widths")})
     if len(widths) < 2:
-        checks.reject("widths", "be at least two numbers", widths, "pass e.g. [64, 256]")
+        checks.reject("widths", "be at least two numbers", widths,
+                      "pass e.g. [64, 256]")
     size = checks.count(size, "size", least=2)
     checks.choice(optimizer, "optimizer", tuple(_RATES))
     if learning_rate is None:

@@ -261,8 +261,8 @@ class Scan:
             _, ax = plt.subplots(1, len(maps), figsize=size, sharey=True, squeeze=False,
                                  layout="constrained")
         if checks.axes(ax) < 0:
-            checks.reject("ax", "be Axes", "lists of different lengths", "pass one list",
-                          TypeError)
+            checks.reject("ax", "be Axes", "lists of different lengths",
+                          "pass one list", TypeError)
         panels = np.atleast_1d(ax).ravel()
         if len(panels) != len(maps):
             what = "depths and embeddings" if several else "depths"

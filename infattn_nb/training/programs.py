@@ -659,7 +659,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         "ntk": the rate acts on standard normal weights; "standard": on the entries
         themselves, as in torch. For vectors that start as a constant, both mean the
         entries. "mup": µP, which is "standard" at the base width; at other widths the
-        initial readouts and untied heads, the logits and the rates are multiplied by the
+        initial readouts and untied heads, logits and rates are multiplied by the
         powers in the table of the page on optimizers. Scores stay as in the program
     base_width
         for "mup": the width at which the rate was found
