@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy.stats import chi2, multivariate_normal, norm
 
 from infattn_nb import Attention, HierarchicalGaussian, Tokens, parallel
@@ -422,8 +423,8 @@ def test_conditional_laws_can_be_pickled_and_drawn():
     again = pickle.loads(pickle.dumps(law))
     assert repr(again) == repr(law)
     np.testing.assert_array_equal(again.rvs(3, 0), law.rvs(3, 0))
-    ax = law.plot()
-    x, f = ax.lines[-2].get_data()
+    ax = Figure().subplots()  # not the current axes, which another test may have left
+    x, f = law.plot(ax).lines[-2].get_data()
     np.testing.assert_allclose(f, law.marginal(0).pdf(x))
     assert x.mean() == pytest.approx(law.mean()[0])
     assert law.fold(lambda y: y.sum(0), 10, rng=0) == law.rvs(10, rng=0).sum(0)
