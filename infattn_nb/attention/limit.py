@@ -56,10 +56,12 @@ def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
         layer.kept[i, refined] = law.beside(others)
     return layer.kept[i, refined]
 
-def disturbed(layer): # Attention on tokens with a constant kernel
+def disturbed(layer, # Attention on tokens with a constant kernel
+              least=1e-13, # relative error that is more than rounding
+             ): # tuple of Attention
     "Layers on tokens with Gram matrices K ± error; none if the error is only rounding."
     K, error = layer.tokens.kernel(return_error=True)
-    if not error.max() > 1e-13*K.max():
+    if not error.max() > least*K.max():
         return ()
     resolved(K, error, layer.tokens)
     return tuple(_with_kernel(layer, K + sign*error) for sign in (1, -1))

@@ -303,11 +303,11 @@ class FineLaw:
         dt = np.multiply.outer(np.diff(ends)/2, half).ravel()
         t = t.ravel()
         s = t*DIRECTION
-        log_m = np.empty(len(s), complex)
+        m = np.empty(len(s), complex) # may underflow to 0
         for k, b in pieces(len(s), max(1, 2**17//len(u))):
             z = np.multiply.outer(s[k:k+b]**2/(2*self.heads), u)
-            log_m[k:k+b] = np.log(np.einsum("tu,u->t", np.exp(z), w))
-        return t, s, dt, np.exp(self.heads*log_m)
+            m[k:k+b] = np.einsum("tu,u->t", np.exp(z), w)
+        return t, s, dt, m**self.heads
 
     @property
     def _longest(self):

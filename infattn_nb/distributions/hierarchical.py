@@ -89,8 +89,8 @@ class HierarchicalGaussian:
         cov
             S, (s, s)
         nearby
-            S for inputs changed by their errors; the largest change of a result is its
-            error
+            matrices S, (s, s), for inputs changed by their errors; the largest change of
+            a result is its error
 
         Returns
         -------
@@ -855,7 +855,13 @@ def _semidefinite(S):
 
 def _log_densities_given(y, S):
     "log N(y; 0, S) for all y and draws of S: (Y, n)."
-    return log_densities(y, _regular(psd_factor(np.moveaxis(S, 0, -1))))
+    L = psd_factor(np.moveaxis(S, 0, -1))
+    regular = (np.einsum("iin->in", L) > 0).all(0)
+    if regular.mean() < .99:
+        reject_singular()
+    log_f = np.full((len(y), len(S)), -np.inf) # singular draws: zero almost everywhere
+    log_f[:, regular] = log_densities(y, L[..., regular])
+    return log_f
 
 LEAST_EFFECTIVE_DRAWS = 100 # effective draws that an average needs
 PEAK_RADIUS = 1e-4 # standard deviations; nearer to an infinite density draws fail
@@ -936,13 +942,6 @@ def reject_singular():
     checks.reject("law", "have a density that can be computed from draws of S",
                   "covariances that are singular in floating-point numbers",
                   "leave out outputs that others determine nearly", SingularError)
-
-def _regular(L):
-    "The factors of nonsingular covariances; an error if over 1 % are singular."
-    regular = (np.einsum("iin->in", L) > 0).all(0)
-    if regular.mean() < .99:
-        reject_singular()
-    return L[..., regular]
 
 def log_densities(y, L, means=None):
     "log N(y; m, L Lᵀ) for each y, m (s, n) and L (s, s, n), by substitution: (Y, n)."

@@ -32,9 +32,7 @@ def off(case, **options):
 def calibrated(seed, laws):
     rng = np.random.default_rng(seed)
     cases = [case(rng) for _ in range(laws)]
-    known = [c for c in cases if np.isfinite(c.exact)]
-    assert len(known) >= 0.95 * laws  # the reference has no value for some laws
-    beyond, ratio = np.array([off(c) for c in known]).T
+    beyond, ratio = np.array([off(c) for c in cases]).T
     assert (beyond <= 0).all()
     assert np.mean(ratio < 100) >= 0.9
 

@@ -165,6 +165,16 @@ def test_paired_kl_far_out():
     assert paired_kl(LAYER, np.inf, draws=2**12) == (0.0, 0.0)
 
 
+def test_paired_kl_with_a_kernel_of_few_digits():
+    "The kernel of min(x, 1) is known; the error of its quadrature covers D."
+    mean, square = norm.sf(1) - norm.pdf(1), 1 - norm.pdf(1)
+    K = np.full((3, 3), mean**2) + (square - mean**2) * np.eye(3)
+    exact = Attention(Tokens(3, "identity", K), var_q=4.0)
+    rough = Attention(Tokens(3, lambda x: np.minimum(x, 1)), var_q=4.0)
+    D, error = paired_kl(exact, np.inf, draws=2**12, rng=0, limit=rough)
+    assert 0 < D <= error < 1e-8  # quadratic in an error that is overestimated
+
+
 @pytest.mark.slow
 @pytest.mark.power("22 %; the layer's own limit is further off")
 def test_paired_kl_to_another_limit():
