@@ -149,20 +149,27 @@ def _powers(a, b):
     return np.inf if b <= 0 or a == np.inf else float(np.log10(a/b))
 
 # %% ../../nbs/initialisation/quantities.ipynb #qu-range
+def without_each(f, # Diagnosis -> number
+                 d, # a Diagnosis of b networks
+                ): # (b,)
+    "The numbers without one network, for the jackknife."
+    b = len(d)
+    return np.array([f(d.some(np.arange(b) != k)) for k in range(b)])
+
+def jackknife(x): # (b,), without each network
+    "The standard error of a number."
+    return np.sqrt((len(x) - 1)*x.var())
+
 def range_by_seed(q, d): # a Quantity, a Diagnosis -> (low, high), or None
     "The range that contains the number for another seed, nine times out of ten."
     b = len(d)
     if b < 3:
         return None
-    def as_scale(x):
-        return np.log(x) if q.by_ratio else x
-    others = [q.value(d.some(np.arange(b) != k)) for k in range(b)]
-    seen = np.array([q.value(d), *others])
+    seen = np.array([q.value(d), *without_each(q.value, d)])
     if not np.isfinite(seen).all() or q.by_ratio and seen.min() <= 0:
         return None
-    x = as_scale(seen)
-    error = np.sqrt((b - 1)/b*((x[1:] - x[1:].mean())**2).sum())
-    half = np.sqrt(2)*stdtrit(b - 1, .95)*error
+    x = np.log(seen) if q.by_ratio else seen
+    half = np.sqrt(2)*stdtrit(b - 1, .95)*jackknife(x[1:])
     low, high = x[0] - half, x[0] + half
     if q.by_ratio:
         return float(np.exp(low)), float(np.exp(high))

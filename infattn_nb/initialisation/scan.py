@@ -26,7 +26,8 @@ from ..huggingface.weights import handles_of
 from ..transformer.network import Transformer
 from .diagnosis import READOUTS, counted, drawn
 from .diagnosis import readout_cov, warn_if_long
-from .quantities import QUANTITIES, Thresholds, judge, score_of
+from .quantities import QUANTITIES, Thresholds, jackknife, judge, quantity
+from .quantities import score_of, without_each
 from .rules import PUBLISHED_RULES, a_transformer, follows
 from .rules import rule_named, scaled
 from .rules import score_scale_of, strength_of, with_rule
@@ -216,10 +217,14 @@ class Scan:
 
     def _held(self, row):
         "Number of cells of this depth that are within all thresholds."
-        here = self._grid["layers"] == row.layers
-        number = ((self._grid["score"] <= 0) & here).sum()
+        grid = self._grid[self._grid["layers"] == row.layers]
+        number = (grid["score"] <= 0).sum()
         verb = "passes" if number == 1 else "pass"
-        return f"{counted(row.layers, 'block')}: {counted(number, 'cell')} {verb}"
+        said = f"{counted(row.layers, 'block')}: {counted(number, 'cell')} {verb}"
+        if "error" not in grid:
+            return said
+        near = (grid["score"].abs() < 2*grid["error"]).sum()
+        return said + (f" ({near} within two standard errors)" if near else "")
 
     def _rules_that_hold(self, row):
         table = self._whole[self._whole["layers"] == row.layers]
@@ -386,10 +391,20 @@ def _judged(how, limits, about, t):
     about = about | dict(readout=read)
     if d is None:
         numbers = dict.fromkeys((q.name for q in QUANTITIES), np.nan)
-        return about | numbers | dict(score=np.inf, worst="overflow")
+        return about | numbers | dict(score=np.inf, error=0., worst="overflow")
     numbers = {q.name: q.value(d) for q in QUANTITIES}
     score, worst = score_of(judge(d, limits))
-    return about | numbers | dict(score=score, worst=worst)
+    judged = dict(score=score, error=_error(worst, d, limits), worst=worst)
+    return about | numbers | judged
+
+def _error(worst, d, limits):
+    "Standard error of the score, the power of the worst quantity; 0 if none is judged."
+    if not worst:
+        return 0.
+    q = quantity(worst)
+    limit = getattr(limits, q.threshold)
+    with np.errstate(invalid="ignore"): # infinite scores
+        return jackknife(without_each(lambda x: q.power(q.value(x), limit), d))
 
 def _diagnosed(t, n, size, seed, readout):
     "The record of a cell's networks; None if their numbers overflow."

@@ -270,6 +270,16 @@ def test_a_bug_is_no_overflow(error, monkeypatch):
         scan(SMALL, residual=[1], scores=[1], rules=(), size=2, rng=0)
 
 
+@pytest.mark.long
+@pytest.mark.power("an error wrong by a factor of two")
+def test_the_error_of_a_score_is_its_spread_over_seeds():
+    grid = dict(residual=[1], scores=[3], rules=(), size=16)
+    grid["thresholds"] = Thresholds(max_spread=None)  # a maximum of one quantity
+    rows = pd.concat(scan(SMALL, rng=seed, **grid).table for seed in range(60))
+    stated = np.sqrt((rows["error"] ** 2).mean())
+    assert 0.6 < rows["score"].std() / stated < 1.6
+
+
 def test_prints_in_a_few_lines(small):
     lines = repr(small).splitlines()
     assert lines[0] == "Scan: 18 cells and 10 networks by rules, a loss at every token"
