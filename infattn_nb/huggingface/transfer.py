@@ -18,7 +18,7 @@ from .config import Config
 from .read import widened
 from ..netsor.nodes import Score
 from .trained import next_tokens
-from ..training.programs import train
+from ..training.programs import PARAMETRIZATIONS, train
 from ..training.run import Diverged
 from ..numerics import checks
 from ..numerics.rng import Rng, seed_sequence
@@ -248,6 +248,7 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     widths = sorted({checks.count(n, "widths") for n in _several(widths, "widths")})
     rates = sorted({checks.number(x, "learning_rates", "(0, ∞)")
                     for x in _several(learning_rates, "learning_rates")})
+    checks.choice(parametrization, "parametrization", PARAMETRIZATIONS)
     if parametrization == "mup" and base_width is None:
         base_width = widths[0]
     size = checks.count(size, "size")
@@ -503,6 +504,7 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
     checks.choice(optimizer, "optimizer", tuple(_RATES))
     if learning_rate is None:
         learning_rate = _RATES[optimizer]
+    checks.choice(parametrization, "parametrization", PARAMETRIZATIONS)
     if parametrization == "mup" and base_width is None:
         base_width = widths[0]
     after = sorted({1, checks.count(steps, "steps")})

@@ -87,7 +87,7 @@ def _deepscale(t, width):
         blocks.append(altered(block, lambda a: heads, _unit_mlp, itself))
         if block.attention is not None:
             c = (1 - β2)*c + β2 # the output of attention is the same for all tokens
-        f = block.feedforward
+        f = block.mlp
         if f is not None:
             K = f.activation.dual(_VAR_1*np.array([[1., c], [c, 1.]])) # after the MLP
             c = (1 - β2)*c + β2*float(K[0, 1]/K[0, 0])*(c if f.gated else 1.)
@@ -180,7 +180,7 @@ def strength_of(t) -> float:
     found = []
     for block in t.blocks:
         a = block.attention
-        f = block.feedforward
+        f = block.mlp
         variances = [] if a is None else [a.output_variance]
         if f is not None:
             variances.append(f.var_1*f.var_2*(f.var_3 if f.gated else 1.))

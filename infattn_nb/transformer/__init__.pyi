@@ -2,6 +2,7 @@ from .stream import embedding_cov as embedding_cov, text_labels as text_labels
 from .norms import Norm as Norm
 from .attention import Rotary as Rotary, SelfAttention as SelfAttention
 from .mlp import FeedForward as FeedForward
+from .experts import Experts as Experts
 from .block import Block as Block
 from .passes import Chain as Chain, Gradients as Gradients
 from .network import Transformer as Transformer

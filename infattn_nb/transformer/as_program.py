@@ -210,6 +210,10 @@ READOUTS = "last", "first", "mean", "lm"
 def write_transformer(network, texts=None, readout="last"): # Program, outputs
     "A transformer as a program, with one output for each text, or logits."
     checks.choice(readout, "readout", READOUTS)
+    for block in network.blocks:
+        if block.mlp is not block.feedforward:
+            checks.reject("feedforward", "be an MLP in a program",
+                          "a mixture of experts", "use `chain` or `gradients`")
     p = Program()
     if texts is not None:
         network = replace(network, texts=texts, source=None)

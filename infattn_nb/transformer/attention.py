@@ -79,28 +79,28 @@ class Rotary(Part):
             θ = checks.real(self.frequencies, "frequencies", (None,), "(-∞, ∞)")
             checks.put(self, frequencies=tuple(θ.tolist()))
 
-    def angles(self, m: float) -> np.ndarray:
+    def angles(self, m: int) -> np.ndarray:
         """Frequencies θ for heads of m coordinates.
 
         Parameters
         ----------
         m
-            width of a head
+            width of a head, at most 2³⁰
         """
         turning = self.turning(m)
         if self.frequencies is not None:
             return np.array(self.frequencies)
         return self.base**(-np.arange(0, turning, 2)/turning)
 
-    def turning(self, m: float) -> int:
+    def turning(self, m: int) -> int:
         """Number of rotated coordinates among m.
 
         Parameters
         ----------
         m
-            width of a head
+            width of a head, at most 2³⁰
         """
-        return int(m*self.share + 1e-9)
+        return int(checks.count(m, "m", most=2**30)*self.share + 1e-9)
 
     def turn(self, Q: np.ndarray, positions: np.ndarray,
              back: bool = False) -> np.ndarray:
@@ -115,6 +115,13 @@ class Rotary(Part):
         back
             True: rotate in the opposite direction (the inverse and the adjoint)
         """
+        Q = checks.real(Q, "Q", (..., None, None), remedy="pass one row per token")
+        place = checks.real(positions, "positions", Q.shape[-2:-1], "(-∞, ∞)",
+                            "pass one number per token")
+        return self._turned(Q, place, checks.flag(back, "back"))
+
+    def _turned(self, Q, positions, back=False):
+        "The rotated rows of queries or keys that were checked before."
         d = self.turning(Q.shape[-1])
         angle = positions[:, None]*self.angles(Q.shape[-1])
         c = np.cos(angle)
@@ -135,7 +142,7 @@ class Rotary(Part):
         δ
             differences of distances, an array
         """
-        δ = np.asarray(δ, dtype=float)
+        δ = checks.real(δ, "δ", within="(-∞, ∞)", remedy="pass differences of distances")
         if self.frequencies is not None:
             mean = np.cos(np.multiply.outer(δ, self.frequencies)).mean(-1)
         elif self.base == 1:
@@ -446,13 +453,13 @@ class SelfAttention(Branch, AttentionSpec):
         if self.qk_norm is not None:
             Q = self.qk_norm.of_rows(Q, self._normed_axes)
         if self.rotary is not None:
-            Q = self.rotary.turn(Q, positions)
+            Q = self.rotary._turned(Q, positions)
         return Q
 
     def _undressed(self, d, Q, positions):
         "Gradients of queries or keys before norm and rotation."
         if self.rotary is not None:
-            d = self.rotary.turn(d, positions, back=True)
+            d = self.rotary._turned(d, positions, back=True)
         if self.qk_norm is None:
             return d
         return self.qk_norm.back_rows(d, Q, self._normed_axes)

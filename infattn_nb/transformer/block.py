@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .attention import AttentionRecord, SelfAttention
+from .experts import Experts, ExpertsRecord
 from .mlp import FeedForward
 from .parts import ATTENTION_MATRICES, Cotangent, Part
 from .norms import Norm
@@ -50,6 +51,12 @@ class BlockRecord(NamedTuple):
         seen = (record for step in self.steps for record in step.branches)
         return next((x for x in seen if isinstance(x, AttentionRecord)), None)
 
+    @property
+    def experts(self):
+        "The record of a mixture of experts, or None."
+        seen = (record for step in self.steps for record in step.branches)
+        return next((x for x in seen if isinstance(x, ExpertsRecord)), None)
+
 @checks.completes()
 @dataclass(frozen=True, eq=False, repr=False)
 class Block(Part):
@@ -63,7 +70,7 @@ class Block(Part):
     attention
         first branch; None = no attention
     feedforward
-        second branch; None = no MLP
+        second branch, an MLP or a mixture of experts; None = no second branch
     norm_placement
         "pre": before a branch; "post": after the sum; "output": on the output of the
         branch; "sandwich": before the branch and on its output; None: no norm
@@ -75,7 +82,7 @@ class Block(Part):
         α and β
     """
     attention: SelfAttention | None = SelfAttention()
-    feedforward: FeedForward | None = FeedForward()
+    feedforward: FeedForward | Experts | None = FeedForward()
     norm_placement: str | None = "pre"
     _: KW_ONLY
     norm: Norm = Norm()
@@ -84,10 +91,11 @@ class Block(Part):
     branch_scale: float = 1.
 
     def __post_init__(self) -> None:
-        for name, kind in (("attention", SelfAttention), ("feedforward", FeedForward)):
+        kinds = {"attention": (SelfAttention,), "feedforward": (FeedForward, Experts)}
+        for name, (first, *others) in kinds.items():
             if getattr(self, name) is not None:
-                checks.kind(getattr(self, name), kind, name,
-                            f"pass e.g. {kind.__name__}()")
+                checks.kind(getattr(self, name), (first, *others), name,
+                            f"pass e.g. {first.__name__}()")
         if not self.branches:
             checks.reject("attention", "be given if there is no `feedforward`", None,
                           "leave such a block out")
@@ -108,6 +116,12 @@ class Block(Part):
     def branches(self) -> list[Any]:
         "Attention and MLP, without those that are None."
         return [x for x in (self.attention, self.feedforward) if x is not None]
+
+    @property
+    def mlp(self) -> FeedForward | None:
+        "The MLP, or one of the experts; None without second branch."
+        second = self.feedforward
+        return second.mlp if isinstance(second, Experts) else second
 
     def owner(self, name: str) -> Any:
         """The branch that has this matrix or bias, or None.
@@ -261,7 +275,7 @@ def altered(block, attention=None, feedforward=None, itself=None):
     for name, fields in dict(attention=attention, feedforward=feedforward).items():
         branch = getattr(block, name)
         if branch is not None and fields is not None:
-            own[name] = replace(branch, **fields(branch))
+            own[name] = branch.changed(fields)
     return replace(block, **own)
 
 # %% ../../nbs/transformer/block.ipynb #bl-sum

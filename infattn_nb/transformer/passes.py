@@ -16,7 +16,7 @@ import numpy as np
 
 from .attention import positions_of
 from .block import Block, altered
-from .parts import BIASES, CACHE, MATRICES, Part
+from .parts import BIASES, CACHE, MATRICES, ROUTER, Part
 from .norms import Norm
 from .stream import Gradient, Stream, add, given_embeddings
 from .stream import given_gram
@@ -148,6 +148,11 @@ class Network(Part):
         "The largest number of heads of a block."
         return max(b.attention.heads if b.attention else 0 for b in self.blocks)
 
+    @cached_property
+    def most_experts(self) -> int:
+        "The largest number of experts of a block."
+        return max(getattr(b.feedforward, "experts", 0) for b in self.blocks)
+
     def start(self, n, coords, b, rng):
         "The stream before the first block, b samples, with `coords` explicit units."
         if coords and self.embeddings is not None:
@@ -207,7 +212,8 @@ class Network(Part):
         "Names of all matrices and biases that receive a gradient."
         there = {name for block in self.blocks for x in block.branches
                  for name in x.matrices}
-        return [k for k in (*MATRICES, *BIASES.values()) if k in there]
+        names = *MATRICES, ROUTER, *BIASES.values(), f"b{ROUTER}"
+        return [k for k in names if k in there]
 
     def per_block(self, method, name, *where):
         "Results of a method of the branch with this matrix, by block; NaN without it."
@@ -226,9 +232,17 @@ class Network(Part):
         b, s = x.mean.shape
         entropy = np.full((b, len(self.blocks), self.most_heads, s), np.nan)
         seen = np.full((*entropy.shape, s), np.nan) if scores else None
+        load = router_entropy = None
+        if self.most_experts:
+            load = np.full((b, len(self.blocks), self.most_experts), np.nan)
+            router_entropy = np.full((b, len(self.blocks), s), np.nan)
         streams = [x]
         for l, record in enumerate(records):
             streams.append(record.out)
+            if load is not None and record.experts is not None:
+                here = record.experts
+                load[:, l, :here.Z.shape[2]] = here.load
+                router_entropy[:, l] = here.entropy
             heads = record.attention
             if heads is not None:
                 entropy[:, l, :heads.entropy.shape[1]] = heads.entropy
@@ -238,7 +252,7 @@ class Network(Part):
             streams[-1], _ = self.last_norm.apply(streams[-1])
         places = zip(*((x.gram(), x.average(), x.units) for x in streams))
         gram, mean, units = (np.stack(x, axis=1) for x in places)
-        return Kept(gram, mean, units, entropy, seen)
+        return Kept(gram, mean, units, entropy, seen, load, router_entropy)
 
     def draw_chain(self, n, size, rng, coords=0, scores=False):
         "Exact draws of the forward pass."
@@ -247,7 +261,8 @@ class Network(Part):
 
     def _chain_of(self, drawn, coords=0):
         return Chain(drawn.gram, drawn.mean, drawn.entropy, drawn.scores,
-                     drawn.units if coords else None, self.texts, self.who_attends())
+                     drawn.units if coords else None, self.texts, self.who_attends(),
+                     drawn.load, drawn.router_entropy)
 
     def _chains(self, n, coords, scores, size, rng):
         "Draw any number of chains, in pieces that stay in the cache."
@@ -451,6 +466,11 @@ class Chain(ByBlock):
         the text of each token, (s,)
     allowed
         True if the row may attend to the column, (L, s, s); False without attention
+    load
+        shares of the tokens' choices of experts, which add up to one, (..., L, experts);
+        NaN in blocks without experts, None if there are none
+    router_entropy
+        entropies of the softmax of the routers' logits, in nats, (..., L, s)
     """
     gram: np.ndarray
     mean: np.ndarray
@@ -459,14 +479,17 @@ class Chain(ByBlock):
     units: np.ndarray | None = None
     texts: np.ndarray | None = None
     allowed: np.ndarray | None = None
+    load: np.ndarray | None = None
+    router_entropy: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         wanted = dict(gram=(..., "L+1", "s", "s"), mean=(..., "L+1", "s"),
                       entropy=(..., "L", "heads", "s"),
                       scores=(..., "L", "heads", "s", "s"),
                       units=(..., "L+1", "s", "coords"),
-                      texts=("s",), allowed=("L", "s", "s"))
-        optional = "scores", "units", "texts", "allowed"
+                      texts=("s",), allowed=("L", "s", "s"),
+                      load=(..., "L", "experts"), router_entropy=(..., "L", "s"))
+        optional = {*wanted} - {"gram", "mean", "entropy"}
         checks.arrays(self, **{name: axes for name, axes in wanted.items()
                                if name not in optional
                                or getattr(self, name) is not None})
@@ -612,6 +635,10 @@ class Chain(ByBlock):
         entropy = mean_of_heads(by_block, axis=1)
         said = [f"  gram {self.gram.shape}, {alike}",
                 f"  entropy {self.entropy.shape}, mean {self._ends(entropy, '.3f')}"]
+        if self.load is not None:
+            largest = self.load.max(-1).reshape(-1, points - 1).mean(0)
+            said.append(f"  load {self.load.shape}, largest share "
+                        f"{self._ends(largest, '.3f')}")
         for name in ("scores", "units"):
             if getattr(self, name) is not None:
                 said.append(f"  {name} {getattr(self, name).shape}")
@@ -625,6 +652,8 @@ class Kept(NamedTuple):
     units: np.ndarray
     entropy: np.ndarray # NaN where a block has fewer heads
     scores: np.ndarray | None
+    load: np.ndarray | None # None without experts
+    router_entropy: np.ndarray | None
 
 # %% ../../nbs/transformer/passes.ipynb #gr-class
 @dataclass(frozen=True, eq=False)
