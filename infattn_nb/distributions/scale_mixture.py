@@ -111,7 +111,7 @@ def _with_error(method: Callable) -> _Method:
         x, given = _bind(bound, name, self, *args, **kwargs)
         ask = lambda law: method(law, *given)
         tail = name in _TAILS and isinstance(self, ScaleMixture)
-        if return_error:
+        if checks.flag(return_error, "return_error"):
             value, error = value_and_error(ask, self)
             error = _with_rounding(self, name, value, error)
             if tail:
@@ -420,6 +420,10 @@ class ScaleMixture(rv_continuous):
         ScaleMixture
             this law itself if `nearby` is empty
         """
+        remedy = "pass a tuple of laws"
+        laws = nearby if np.iterable(nearby) else checks.kind(nearby, tuple, "nearby",
+                                                              remedy)
+        nearby = tuple(checks.kind(x, ScaleMixture, "nearby", remedy) for x in laws)
         if not nearby:
             return self
         options = self._updated_ctor_param() | dict(nearby=(*self.nearby, *nearby))
@@ -474,7 +478,12 @@ class ScaleMixture(rv_continuous):
         scale = checks.real(scale, "scale", within="[0, ∞]",
                             remedy="pass numbers that are not negative")
         shape = None if size is None else checks.shape(size)
-        _, loc, scale, shape = self._parse_args_rvs(loc, scale, size=shape)
+        try:
+            _, loc, scale, shape = self._parse_args_rvs(loc, scale, size=shape)
+        except ValueError: # of scipy
+            checks.reject("size", "fit the common shape of `loc` and `scale`, "
+                          f"{np.shape(loc)} and {np.shape(scale)}", shape,
+                          "leave it out")
         seed = one_seed(rng, random_state)
         y = self._rvs(shape, self.random_state if seed is None else seed)
         return (loc + scale*y)[()]
@@ -546,7 +555,7 @@ class ScaleMixture(rv_continuous):
             the mean, or (mean, error)
         """
         f = (lambda y: y) if func is None else checks.function(func, "func")
-        if np.size(args):
+        if not isinstance(args, (tuple, list)) or args:
             checks.reject("args", "be empty", f"{args!r:.40}",
                           "the law has no shape parameters")
         low = -np.inf if lb is None else checks.number(lb, "lb", "[-∞, ∞]")
@@ -554,9 +563,15 @@ class ScaleMixture(rv_continuous):
         loc = checks.number(loc, "loc")
         scale = checks.number(scale, "scale", "(0, ∞)")
         ends = (low - loc)/scale, (high - loc)/scale
-        ask = partial(_mean_between, lambda y: f(loc + scale*y), ends,
+        def shifted(y):
+            x = f(loc + scale*y)
+            if isinstance(x, float):
+                return x
+            return checks.real(x, "func(y)", (), remedy="return a number")
+        ask = partial(_mean_between, shifted, ends,
                       checks.flag(conditional, "conditional"), kwds)
-        return value_and_error(ask, self) if return_error else ask(self)
+        wanted = checks.flag(return_error, "return_error")
+        return value_and_error(ask, self) if wanted else ask(self)
 
     pdf = _with_error(rv_continuous.pdf)
     logpdf = _with_error(rv_continuous.logpdf)
@@ -587,9 +602,7 @@ class ScaleMixture(rv_continuous):
         scale
             above zero: a number or an array
         """
-        if np.ndim(order) or order != np.floor(order) or not 0 <= order < np.inf:
-            checks.reject("order", "be an integer of at least 0", order, "pass e.g. 4")
-        return super().moment(int(order), loc, scale)
+        return super().moment(checks.count(order, "order", least=0), loc, scale)
 
     @_with_error
     def stats(self, loc: ArrayLike = 0., scale: ArrayLike = 1., moments: str = "mv"

@@ -545,6 +545,9 @@ def fitted(model, X, y): # RegressorState
     Y, shift, scale = normalised_targets(model, y)
     likelihood = model_likelihood(model, X, Y)
     latent = model.heads < np.inf and likelihood.layer.dim() > 0
+    if latent:
+        checks.memory(model.n_particles*likelihood.layer.dim(), "heads",
+                      "take fewer heads, or np.inf", f"{model.heads:g}")
     explore_seed, later, tune_seed = root_seed(model.random_state).spawn(3)
     explore = by_average if model.heads == np.inf else by_particles
     def found(likelihood):

@@ -306,7 +306,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         if not hasattr(self, "posterior_"):
             checks.reject("compare", "follow `fit`", "a model without data",
                           "call fit(X, y) first")
-        heads = list(heads)
+        heads = list(heads) if np.iterable(heads) else [heads]
         if not heads:
             checks.reject("heads", "contain at least one number", "none", "pass (1, 2)")
         options = self.get_params(deep=False)

@@ -144,7 +144,6 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
                           f"{c} for `{program.name(h)}` of {run.coordinates(h)}",
                           "choose a larger width")
     keep = partial(_first_coordinates, run, outputs, asked, c)
-    checks.memory(run.numbers(), "width", "choose a smaller width", f"{n:g}")
     sample = partial(_kept, run, keep)
     vectors, numbers = draw(sample, size, rng)
     if coords is None:
@@ -169,7 +168,9 @@ def wanted(program: Program, outputs: Vectors, scores: Scores | None = None,
 
 def _kept(run, keep, size, g):
     "Apply `keep` to the values of a bounded number of samples at a time."
-    most = max(1, int(2**20//max(run.numbers(), 1)))
+    numbers = run.numbers()
+    checks.memory(numbers, "width", "choose a smaller width", f"{run.width:g}")
+    most = max(1, int(2**20//max(numbers, 1)))
     return by_pieces(lambda b: keep(run.draw(b, g)), size, most)
 
 # %% ../../nbs/netsor/finite_width.ipynb #58bb17f1

@@ -380,6 +380,7 @@ class Program:
         MatMul
             the product; an Output, a number, if W is a readout
         """
+        checks.kind(W, Matrix, "W", "pass a matrix or a readout of the program")
         kind = Output if isinstance(W, Readout) else MatMul
         h, = self.own(Vector, [h], f"{W} @ h")
         if isinstance(h, Rows) and (W, h.args[0]) in self.products:
@@ -663,6 +664,7 @@ class Program:
         node
             a vector or score
         """
+        checks.kind(node, (Vector, Score), "node", "pass a vector or a score")
         self.name(node)
         return describe(node, self.names().get)
 
@@ -689,6 +691,7 @@ class Program:
         AssumptionError
             the first one, if `strict`
         """
+        strict = checks.flag(strict, "strict")
         name = self.names().get
         errors = list(violations(self, name))
         open_questions = list(remarks(self, name))

@@ -231,6 +231,10 @@ class Transformer(Network):
         Chain
             Arrays without a leading axis for networks; entropies are means over heads.
         """
+        if self.most_experts:
+            checks.reject("feedforward", "be an MLP for a deterministic limit",
+                          "a mixture of experts, whose covariance stays random",
+                          "draw chain(np.inf, size)")
         replicates = 16
         heads = -(-checks.count(draws, "draws", least=replicates)//replicates)
         wide = self.altered(partial(_as_many, heads))
