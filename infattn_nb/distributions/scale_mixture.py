@@ -602,7 +602,9 @@ class ScaleMixture(rv_continuous):
         scale
             above zero: a number or an array
         """
-        return super().moment(checks.count(order, "order", least=0), loc, scale)
+        if np.ndim(order) or order != np.floor(order) or not 0 <= order < 2**53:
+            checks.reject("order", "be an integer of at least 0", order, "pass e.g. 4")
+        return super().moment(int(order), loc, scale)
 
     @_with_error
     def stats(self, loc: ArrayLike = 0., scale: ArrayLike = 1., moments: str = "mv"

@@ -148,7 +148,7 @@ class Rotary(Part):
         elif self.base == 1:
             mean = np.cos(δ)
         else: # θ = base^(−x), x uniform on [0, 1]
-            far = np.maximum(abs(δ), 1e-12)
+            far = np.maximum(np.abs(δ), 1e-12)
             mean = (sici(far)[1] - sici(far/self.base)[1])/np.log(self.base)
         return 1 - self.share + self.share*mean
 
@@ -737,9 +737,9 @@ class SelfAttention(Branch, AttentionSpec):
         m = self.width_of_heads(n)
         if self.rotary is None or m == np.inf:
             return n
-        turning = self.rotary.turning(m)
+        turning = self.rotary.turning(round(m))
         pairs = turning//2
-        if turning % 2 or len(self.rotary.angles(m)) != pairs or not turning:
+        if turning % 2 or len(self.rotary.angles(round(m))) != pairs or not turning:
             checks.reject("rotary", "rotate an even number of coordinates of a head, "
                           "two for each frequency", f"{turning} of {m:g}", "change "
                           "`share`")

@@ -88,9 +88,7 @@ class Met(NamedTuple):
 
     def of(self, x):
         "Rows of (b, s, …)."
-        if self.rows is None:
-            return x
-        return np.take_along_axis(x, self.rows[..., None], axis=1)
+        return _taken(x, self.rows)
 
     def square_of(self, x):
         "Rows and columns of (b, s, s)."
@@ -211,18 +209,19 @@ class Experts(Branch):
         """
         Z, g = self.route(R, rng)
         b, s, _ = R.shape
+        met = np.flatnonzero(g.any((0, 1))).tolist()
         if width == np.inf: # all experts have one covariance
             K = self.mlp.forward(R, width, rng)
-            parts = [Met(e, None, K) for e in np.flatnonzero(g.any((0, 1)))]
+            parts = [Met(e, None, K) for e in met]
             return ExpertsRecord((g @ g.mT)*K.F, Z, g, parts)
         F = np.zeros((b, s, s))
         parts = []
-        for e in np.flatnonzero(g.any((0, 1))):
-            part = Met(e, _rows(g[..., e]), None)
-            here = part._replace(record=self.mlp.forward(part.of(R), width, rng,
-                                                         keep=keep))
-            here.add(F, _outer(part.of(g[..., [e]]))*here.record.F)
-            parts.append(here)
+        for e in met:
+            rows = _rows(g[..., e])
+            own = self.mlp.forward(_taken(R, rows), width, rng, keep=keep)
+            part = Met(e, rows, own)
+            part.add(F, _outer(part.of(g[..., [e]]))*own.F)
+            parts.append(part)
         return ExpertsRecord(F, Z, g, parts)
 
     def fresh(self, record: ExpertsRecord, dY: Cotangent,
@@ -360,6 +359,10 @@ class Experts(Branch):
         return met*self.mlp.numbers(seq_len, n)
 
 # %% ../../nbs/transformer/experts.ipynb #ex-helpers
+def _taken(x, rows): # (b, s, …), (b, r) or None
+    "Some rows of each network, or all."
+    return x if rows is None else np.take_along_axis(x, rows[..., None], axis=1)
+
 def _outer(g):
     "g gᵀ for columns (b, r, 1)."
     return g*g.mT

@@ -239,8 +239,8 @@ class Network(Part):
         streams = [x]
         for l, record in enumerate(records):
             streams.append(record.out)
-            if load is not None and record.experts is not None:
-                here = record.experts
+            here = record.experts
+            if here is not None and load is not None and router_entropy is not None:
                 load[:, l, :here.Z.shape[2]] = here.load
                 router_entropy[:, l] = here.entropy
             heads = record.attention

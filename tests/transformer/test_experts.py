@@ -10,8 +10,8 @@ from scipy.optimize import approx_fprime
 from scipy.stats import ks_2samp
 
 from infattn_nb import Block, Experts, FeedForward, Transformer, embedding_cov
-from infattn_nb.transformer import experts as module
 from infattn_nb.transformer.experts import GATES, largest
+from infattn_nb.transformer.parts import Cotangent
 
 G = embedding_cov([0, 1, 0, 2], 1.0, 0.3)
 MLP = FeedForward(2, "relu", var_1=2.0, var_2=1.5, var_b1=0.2, var_b2=0.3)
@@ -95,14 +95,142 @@ def p_values(gate, skip, size, rng=0):
     return np.array([ks_2samp(*pair).pvalue for pair in zip(ours.T, torchs.T)])
 
 
-@pytest.mark.parametrize("gate, skip", [("softmax", 0.2), ("chosen", 1), ("sigmoid", 1)])
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "gate, skip", [("softmax", 0.2), ("chosen", 1), ("sigmoid", 1)]
+)
 def test_both_passes_are_torchs(gate, skip):
     "Twenty numbers of a network of two blocks, whose output is normalised."
     assert p_values(gate, skip, 400).min() > 1e-8
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.parametrize("skip", [1.0, 0.2])
 @pytest.mark.parametrize("gate", GATES)
 def test_both_passes_are_torchs_in_many_networks(gate, skip):
     assert p_values(gate, skip, 3000, 1).min() > 1e-8
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_gates_of_random_logits(gate):
+    "Weights by sorting, and slopes by differences."
+    rng = np.random.default_rng(0)
+    Z = 2 * rng.standard_normal((1000, 6))
+    chosen = largest(Z, 3)
+    third = np.sort(Z, axis=1)[:, [3]]
+    assert (chosen == (Z >= third)).all()
+    g = GATES[gate].weights(Z, chosen)
+    raw = 1 / (1 + np.exp(-Z)) if gate == "sigmoid" else np.exp(Z)
+    whole = raw if gate == "softmax" else np.where(chosen, raw, 0)
+    exact = np.where(chosen, raw / whole.sum(1, keepdims=True), 0)
+    np.testing.assert_allclose(g, exact, atol=1e-15, rtol=1e-12)
+    dg = np.where(chosen, rng.standard_normal(Z.shape), 0)
+    dz = GATES[gate].pull(Z, g, dg)
+    for z, kept, up, down in zip(Z[:20], chosen, dg, dz):
+        slope = approx_fprime(z, lambda z: up @ GATES[gate].weights(z, kept), 1e-7)
+        np.testing.assert_allclose(down, slope, atol=1e-6)
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("n", [64, np.inf])
+def test_the_router_passes_on_the_slope_along_the_logits(gate, n):
+    "The trace of T is the derivative of the loss if all logits grow alike."
+    mixture = Experts(5, 2, FeedForward(1, "relu"), gate)
+    rng = np.random.default_rng(1)
+    R = rng.standard_normal((3, 4, 4))
+    C, S = rng.standard_normal((2, 3, 4, 4))
+    dY = Cotangent(C, C @ C.mT, R, R @ R.mT, n, np.arange(4))
+    record = mixture.forward(R, n, rng, keep="all")
+    sent = mixture.fresh(record, dY, rng)
+    seen = {}
+
+    def pull(Z, g, dg):
+        seen["dg"] = dg
+        return kept.pull(Z, g, dg)
+
+    kept = GATES[gate]
+    with patch.dict(GATES, {gate: kept._replace(pull=pull)}):
+        _, pulls = mixture.backward(record, sent, S, dY)
+    chosen = record.g > 0
+    ε = 1e-6
+    up, down = (kept.weights((1 + x) * record.Z, chosen) for x in (ε, -ε))
+    slope = (seen["dg"] * (up - down)).sum((1, 2)) / (2 * ε)
+    np.testing.assert_allclose(np.einsum("bii->b", pulls[-1].inner), slope, atol=1e-7)
+    np.testing.assert_allclose((seen["dg"] != 0).sum(-1), 2)
+
+
+@pytest.mark.long
+def test_experts_compute_the_units_of_their_tokens_only():
+    "One network at a time; among thousands, some token chooses each expert."
+    mixture = Experts(4, 1, FeedForward(1, "relu"))
+    block = Block(None, mixture, norm_placement=None, skip_scale=0.3)
+    net = Transformer(G, [block] * 2, random_embeddings=True)
+    alone = [net.gradients(6, 1, seed, readout="mean") for seed in range(600)]
+    many = net.gradients(6, 8000, 0, readout="mean")
+    for value in (
+        lambda g: g.chain.gram[:, 1, 0, 1],
+        lambda g: g.gram[:, 0, 0, 0],
+        lambda g: g.squared_unit_norms["1"][:, 0],
+        lambda g: g.squared_unit_norms["r"][:, 0],
+    ):
+        one = np.concatenate([value(g) for g in alone])
+        assert ks_2samp(one, value(many)).pvalue > 1e-8
+
+
+def test_one_expert_is_an_mlp():
+    block = Block(None, MLP, norm_placement=None)
+    net = Transformer(G, [block], random_embeddings=True)
+    mixture = replace(block, feedforward=Experts(1, 1, MLP, var_br=1.0))
+    a = net.gradients(8, 4000, 0)
+    b = replace(net, blocks=[mixture]).gradients(8, 4000, 1)
+    for name in ("1", "b1", "2", "b2"):
+        pair = (g.squared_unit_norms[name][:, 0] for g in (a, b))
+        assert ks_2samp(*pair).pvalue > 1e-8
+    assert (b.squared_unit_norms["r"] == 0).all()
+
+
+def test_load():
+    "Shares of choices, and entropies of the routers."
+    block = Block(None, Experts(4, 2, MLP, var_r=1e-12))
+    net = Transformer(G, [block, Block(None, MLP)], random_embeddings=True)
+    chain = net.chain(np.inf, 200, 0)
+    assert chain.load.shape == (200, 2, 4)
+    np.testing.assert_allclose(chain.load[:, 0].sum(-1), 1)
+    assert chain.load[:, 0].max() <= 0.5
+    assert np.isnan(chain.load[:, 1]).all()
+    np.testing.assert_allclose(chain.router_entropy[:, 0], np.log(4), rtol=1e-9)
+    assert "largest share" in repr(chain)
+
+
+def test_alike_tokens_meet_at_one_expert():
+    "Of two tokens and two experts, by the angle: 1 − arccos(c)/π."
+    for c in (0.0, 0.6, 0.95):
+        R = np.linalg.cholesky([[1, c], [c, 1]])
+        R = np.broadcast_to(R, (20_000, 2, 2))
+        _, g = Experts(2, 1, MLP).route(R, np.random.default_rng(3))
+        shared = (g[:, 0] * g[:, 1]).sum(-1) > 0
+        p = 1 - np.arccos(c) / np.pi
+        assert abs(shared.mean() - p) < 6 * np.sqrt(p * (1 - p) / 20_000)
+
+
+@pytest.mark.parametrize(
+    "wrong, sentence",
+    [
+        (dict(experts=2, chosen=3), "`chosen` must be at most the 2 experts, got 3"),
+        (dict(experts=0), "`experts` must be at least 1"),
+        (dict(mlp=None), "`mlp` must be a FeedForward"),
+        (dict(gate="top"), "`gate` must be 'chosen' or 'softmax' or 'sigmoid'"),
+        (dict(var_r=-1.0), "`var_r` must be"),
+    ],
+)
+def test_bad_input(wrong, sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        Experts(**wrong)
+
+
+def test_what_needs_an_mlp_refuses_a_mixture():
+    net = network("chosen", 1.0)
+    for call in (net.program, net.kernel):
+        with pytest.raises(ValueError, match="`feedforward` must be an MLP"):
+            call()
