@@ -1,0 +1,255 @@
+"""Small errors, put into formulas one at a time: do the tests see them?
+
+    python tools/mutants.py [--number 200] [--seed 0] [--out mutants.jsonl] [--only regex]
+
+Each error changes an operator, a constant, a sign, a comparison, an axis, the name of
+a function or the letters of a sum in one place of the package, in a copy of the project,
+and the tests of `.ci/run` look at it, the nearest first. It is *seen* if one of them
+fails by a wrong value; a *crash* by another exception, an import error and a time-out
+are counted apart. A line of the output is one error; `--table` counts them by part.
+"""
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from fastcore.script import call_parse
+
+ROOT = Path(__file__).parent.parent
+LEFT_OUT = re.compile(  # messages, files, pictures, commands, estimates of time
+    "__|_modidx|_lazy|plotting|paper/|numerics/(checks|files|workers)|command|html|"
+    "panels|describe|factors|measure|huggingface/(module|beside|read|verified)"
+)
+SILENT = re.compile(  # calls and functions whose arguments are messages or estimates
+    r"(^|\.)(checks|warnings|logging)\.|reject|warn|Error$|Warning$|cost|seconds|memory|"
+    r"message|report_time|progress|__repr__|_repr_|format|print|takes|size_in|bytes"
+)
+OPERATORS = {
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+    ast.Mult: ("*", "/"),
+    ast.Div: ("/", "*"),
+    ast.Pow: ("**", "*"),
+    ast.Lt: ("<", ">="),
+    ast.LtE: ("<=", ">"),
+    ast.Gt: (">", "<="),
+    ast.GtE: (">=", "<"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.And: ("and", "or"),
+    ast.Or: ("or", "and"),
+}
+PAIRS = "sum mean,max min,maximum minimum,argmax argmin,sin cos,any all,exp expm1"
+PAIRS = dict(pair.split() for pair in (PAIRS + ",log log1p,tril triu,ceil floor").split(","))
+PAIRS |= {b: a for a, b in PAIRS.items()}
+
+
+class Places(ast.NodeVisitor):
+    "Places of a module: (start, end, old, new) in bytes, and its line."
+
+    def __init__(self, source):
+        self.source, self.found = source, []
+        ends = [0, *(m.end() for m in re.finditer(b"\n", source))]
+        self.at = lambda line, column: ends[line - 1] + column
+        self.visit(ast.parse(source))
+
+    def span(self, node):
+        end = self.at(node.end_lineno, node.end_col_offset)
+        return self.at(node.lineno, node.col_offset), end
+
+    def add(self, start, end, old, new, node):
+        self.found.append((start, end, old, new, node.lineno))
+
+    def between(self, left, right, operator, node):
+        if type(operator) in OPERATORS:
+            old, new = OPERATORS[type(operator)]
+            start, end = self.span(left)[1], self.span(right)[0]
+            place = self.source.find(old.encode(), start, end)
+            if place >= 0:
+                self.add(place, place + len(old), old, new, node)
+
+    def visit_FunctionDef(self, node):
+        if not SILENT.search(node.name):
+            for child in node.body:
+                self.visit(child)
+
+    def visit_Raise(self, node):
+        pass
+
+    visit_JoinedStr = visit_AnnAssign = visit_Assert = visit_Raise
+
+    def visit_Call(self, node):
+        name = ast.unparse(node.func)
+        if SILENT.search(name):
+            return
+        if name.endswith("einsum") and isinstance(node.args[0], ast.Constant):
+            self.letters(node.args[0])
+        self.generic_visit(node)
+
+    def letters(self, node):
+        "The last two letters of the first term of an Einstein sum, exchanged."
+        first = re.match(r"[^,>-]*", node.value)[0]
+        if len(first) > 1 and first[-1] != first[-2]:
+            new = first[:-2] + first[-1] + first[-2] + node.value[len(first) :]
+            self.add(*self.span(node), node.value, repr(new), node)
+
+    def visit_BinOp(self, node):
+        texts = (ast.JoinedStr, ast.List, ast.Tuple)
+        sides = node.left, node.right
+        if not any(isinstance(x, texts) or is_text(x) for x in sides):
+            self.between(*sides, node.op, node)
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node):
+        self.between(node.target, node.value, node.op, node)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node):
+        if not any(map(is_text, (node.left, *node.comparators))):
+            for left, op, right in zip(
+                (node.left, *node.comparators), node.ops, node.comparators
+            ):
+                self.between(left, right, op, node)
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node):
+        self.between(*node.values[:2], node.op, node)
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node):
+        start, end = self.span(node)
+        if isinstance(node.op, ast.USub):
+            self.add(start, start + 1, "-", " ", node)
+        elif isinstance(node.op, ast.Not):
+            self.add(start, start + 3, "not", "   ", node)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node):
+        x = node.value
+        if isinstance(x, (int, float)) and not isinstance(x, bool):
+            new = repr(x + 1 if isinstance(x, int) else 2 * x or 1.0)
+            self.add(*self.span(node), repr(x), new, node)
+
+    def visit_Attribute(self, node):
+        end = self.span(node)[1]
+        if node.attr == "T":
+            self.add(end - 2, end, ".T", "", node)
+        elif node.attr in PAIRS:
+            start = end - len(node.attr)
+            self.add(start, end, node.attr, PAIRS[node.attr], node)
+        self.generic_visit(node)
+
+
+def is_text(node):
+    return isinstance(node, ast.Constant) and not isinstance(node.value, (int, float))
+
+
+def mutated(source, place):
+    start, end, _, new, _ = place
+    return source[:start] + new.encode() + source[end:]
+
+
+def draw(rng, number, only):
+    "(path, place), drawn from all places of the mathematics."
+    package = ROOT / "infattn_nb"
+    files = [p for p in sorted(package.rglob("*.py")) if re.search(only, str(p))]
+    files = [p for p in files if not LEFT_OUT.search(str(p.relative_to(package)))]
+    every = [(p, place) for p in files for place in Places(p.read_bytes()).found]
+    chosen = rng.choice(len(every), min(number, len(every)), replace=False)
+    return [every[k] for k in chosen]
+
+
+def stages(path):
+    "Options of pytest for the nearest tests, those of the part, all, and the longer."
+    module = path.relative_to(ROOT / "infattn_nb").with_suffix("")
+    part, name = module.parent, module.name
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    near = ROOT / "tests" / part / f"test_{name}.py"
+    near = [near] if near.exists() else []
+    dotted = ".".join(("infattn_nb", *module.parts))
+    users = [p for p in tests if dotted in p.read_text() and p.parent.name != "site"]
+    beside = [p for p in (ROOT / "tests" / part).glob("test_*.py") if part.name]
+    others = [p for p in tests if p.parent.name != "site"]
+    quick, longer = "not slow and not site and not long", "long and not slow and not site"
+    groups = [near, [*users, *beside], others], [[*near, *users, *beside]]
+    done = set()
+    for marks, lists in zip((quick, longer), groups):
+        done.clear()
+        for files in lists:
+            fresh = [p for p in dict.fromkeys(files) if p not in done]
+            done.update(fresh)
+            if fresh:
+                yield marks, [str(p.relative_to(ROOT)) for p in fresh]
+
+
+def verdict(folder, path, limit):
+    "(what, by which test) of the copy as it is."
+    os_env = os.environ | dict(PYTHONPATH=str(folder), OMP_NUM_THREADS="1")
+    for marks, files in stages(path):
+        command = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "--tb=no", "-rfE"]
+        command += ["-p", "no:cacheprovider", "-m", marks, *files]
+        how = dict(cwd=folder, env=os_env, capture_output=True, text=True)
+        try:
+            out = subprocess.run(command, timeout=limit, **how).stdout
+        except subprocess.TimeoutExpired:
+            return "time-out", " ".join(files)[:80]
+        lines = re.findall(r"^(FAILED|ERROR) (\S+)(.*)", out, re.M)
+        if lines:
+            kind, test, why = lines[0]
+            if kind == "ERROR" and "::" not in test:
+                return "import", test
+            wrong = re.match(r" - (assert|AssertionError|Failed|\s*$)", why)
+            return "seen" if wrong or not why else "crash", test + why
+        if " passed" not in out and "no tests ran" not in out and "deselected" not in out:
+            return "import", out[-200:]
+    return "survived", ""
+
+
+def table(results):
+    "Counts by part."
+    parts = {}
+    for r in results:
+        parts.setdefault(r["part"], Counter())[r["verdict"]] += 1
+    return parts
+
+
+@call_parse
+def main(
+    number: int = 200,  # how many errors
+    seed: int = 0,  # of the draws
+    out: str = "mutants.jsonl",  # a line for each error; those there are not run again
+    only: str = "",  # regular expression that paths of modules must match
+    limit: int = 900,  # seconds for one run of tests
+):
+    "Put errors into a copy of the project and run the tests."
+    folder = Path(tempfile.mkdtemp(prefix="mutants"))
+    ignore = shutil.ignore_patterns("__pycache__", ".*", "nbs", "_docs", "_proc")
+    shutil.copytree(ROOT, folder, ignore=ignore, dirs_exist_ok=True)
+    done = Path(out).read_text().splitlines() if Path(out).exists() else []
+    known = {(r["file"], r["line"], r["old"], r["new"]) for r in map(json.loads, done)}
+    for path, place in draw(np.random.default_rng(seed), number, only):
+        file, source = path.relative_to(ROOT), path.read_bytes()
+        line = source.splitlines()[place[-1] - 1].decode().strip()
+        if (str(file), place[-1], *place[2:4]) in known:
+            continue
+        (folder / file).write_bytes(mutated(source, place))
+        start = time.time()
+        what, test = verdict(folder, path, limit)
+        (folder / file).write_bytes(source)
+        part = file.parts[1].removesuffix(".py")
+        row = dict(part=part, file=str(file), line=place[-1], old=place[2], new=place[3])
+        row |= dict(text=line, verdict=what, test=test, s=round(time.time() - start))
+        row |= dict(column=place[0] - source.rfind(b"\n", 0, place[0]) - 1)
+        with open(out, "a") as f:
+            f.write(json.dumps(row, ensure_ascii=False) + "\n")
+        print(f"{what:9s}{file}:{place[-1]} {place[2]} → {place[3]}  {line}", flush=True)
+    shutil.rmtree(folder)
