@@ -71,7 +71,7 @@ def test_draws_follow_the_law(name):
     t = read(name, module)
     theirs, ids, upper = [], torch.arange(1, S + 1)[None], np.triu_indices(S)
     for seed in range(200):
-        initialise(t, module, seed)
+        initialise(t, module, seed, verify=not seed)
         with torch.no_grad():
             if name == "timm":
                 x = module.blocks(
@@ -84,7 +84,7 @@ def test_draws_follow_the_law(name):
     from dataclasses import replace
 
     compared = lambda t: (
-        replace(t, final_norm=False).chain(size=2000, rng=1).gram[:, -1][:, *upper]
+        replace(t, final_norm=False).chain(size=1000, rng=1).gram[:, -1][:, *upper]
     )
     assert least_p(np.array(theirs), compared(t)) > 1e-6
     assert least_p(np.array(theirs), compared(scaled(t, 2.0, 1.0))) < 1e-6
