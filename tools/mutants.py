@@ -212,7 +212,8 @@ def run_tests(folder, marks, files, limit):
         os.dup2(out, 2)
         os.chdir(folder)
         sys.path.insert(0, str(folder))
-        options = "-n0 -x -q --tb=no -rfE -p no:cacheprovider -m".split()
+        options = "-n0 -x -q --tb=no -rfE -p no:cacheprovider".split()
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-m"]
         os._exit(pytest.main([*options, marks, *files]))
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
