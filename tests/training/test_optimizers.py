@@ -192,6 +192,27 @@ def test_tangent_kernels_count_vectors(wide=2000, size=40):
             assert (np.diag(Θ) > 20 * np.diag(error)).all()
 
 
+def test_tangent_kernels_of_vectors_in_closed_form():
+    """Of R(W(E g) + b) with words 0, 1, 0: each is the variance of what is trained times
+    the second moments of what it is multiplied with; words share their row alone.
+    """
+    p = Program()
+    E = p.parameter(0.0, 0.5, size=3, name="E")
+    gain = p.parameter(2.0, 0.3, name="gain")
+    bias = p.parameter(0.0, 0.7, rows=1 / 2, name="bias")
+    f = p.matrix("W", 1.5, 1 / 2) @ times(E[[0, 1, 0]], gain) + bias
+    found = gradients(p, p.readout("R", 3.0) @ f).by_matrix
+    same = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 1]])
+    moved = 1.5 * 0.5 * (4 + 0.3) * same
+    expected = dict(
+        E=3 * moved, gain=3 * 1.5 * 0.3 * 0.5 * same, bias=3 * 0.7 * np.ones((3, 3))
+    )
+    for name, Θ in expected.items():
+        np.testing.assert_allclose(found[name][0], Θ, rtol=1e-12)
+    for name, Θ in dict(W=3 * moved, R=3 * (moved + 0.7)).items():
+        np.testing.assert_allclose(found[name][0], Θ, atol=0.02)
+
+
 def test_what_has_no_limit_is_said():
     p = Program()
     g = p.matrix() @ p.inputs(np.eye(2))
