@@ -177,27 +177,26 @@ def draw(rng, number, only):
     return [every[k] for k in chosen]
 
 
-def stages(path):
-    "Options of pytest for the nearest tests, those of the part, all, and the longer."
+def stages(path, far):
+    "Options of pytest for the nearest tests, those of the part, and, if far, the rest."
     module = path.relative_to(ROOT / "infattn_nb").with_suffix("")
-    part, name = module.parent, module.name
-    tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    near = ROOT / "tests" / part / f"test_{name}.py"
-    near = [near] if near.exists() else []
+    tests = [p for p in (ROOT / "tests").rglob("test_*.py") if p.parent.name != "site"]
+    own = ROOT / "tests" / module.parent / f"test_{module.name}.py"
+    near = [p for p in tests if p == own]
+    beside = [p for p in own.parent.glob("test_*.py") if p.parent.name != "tests"]
     dotted = ".".join(("infattn_nb", *module.parts))
-    users = [p for p in tests if dotted in p.read_text() and p.parent.name != "site"]
-    beside = [p for p in (ROOT / "tests" / part).glob("test_*.py") if part.name]
-    others = [p for p in tests if p.parent.name != "site"]
-    quick, longer = "not slow and not site and not long", "long and not slow and not site"
-    groups = [near, [*users, *beside], others], [[*near, *users, *beside]]
-    done = set()
-    for marks, lists in zip((quick, longer), groups):
-        done.clear()
-        for files in lists:
-            fresh = [p for p in dict.fromkeys(files) if p not in done]
-            done.update(fresh)
-            if fresh:
-                yield marks, [str(p.relative_to(ROOT)) for p in fresh]
+    users = [p for p in tests if p not in beside and dotted in p.read_text()]
+    quick = "not slow and not site and not long and not torch"
+    groups = [(quick, near), (quick, [*users, *beside])]
+    if far:
+        longer = "not slow and (long or torch)"
+        groups += [(longer, [*near, *users, *beside]), (quick, sorted(tests))]
+    seen = set()
+    for marks, files in groups:
+        fresh = [p for p in dict.fromkeys(files) if (marks, p) not in seen]
+        seen.update((marks, p) for p in fresh)
+        if fresh:
+            yield marks, [str(p.relative_to(ROOT)) for p in fresh]
 
 
 def run_tests(folder, marks, files, limit):
@@ -221,9 +220,9 @@ def run_tests(folder, marks, files, limit):
     return said.read_text()
 
 
-def verdict(folder, path, limit):
+def verdict(folder, path, limit, far):
     "(what, by which test) of the copy as it is."
-    for marks, files in stages(path):
+    for marks, files in stages(path, far):
         out = run_tests(folder, marks, files, limit)
         if out is None:
             return "time-out", " ".join(files)[:80]
@@ -253,6 +252,7 @@ def main(
     seed: int = 0,  # of the draws
     out: str = "mutants.jsonl",  # a line for each error; those there are not run again
     only: str = "",  # regular expression that paths of modules must match
+    far: bool = False,  # survivors: also the longer tests, and all quick ones?
     limit: int = 900,  # seconds of processor time for one run of tests
 ):
     "Put errors into a copy of the project and run the tests."
@@ -268,7 +268,7 @@ def main(
             continue
         (folder / file).write_bytes(mutated(source, place))
         start = time.time()
-        what, test = verdict(folder, path, limit)
+        what, test = verdict(folder, path, limit, far)
         (folder / file).write_bytes(source)
         part = file.parts[1].removesuffix(".py")
         row = dict(part=part, file=str(file), line=place[-1], old=place[2], new=place[3])

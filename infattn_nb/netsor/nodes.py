@@ -920,6 +920,8 @@ def rows_by_base(x, # a vector, or a view
     return found
 
 # %% ../../nbs/netsor/nodes.ipynb #asm00013
+COVERED = Score, Initial, MatMul, Nonlin, Linear, Mix, Attend # by the printed theorem
+
 def remarks(program, # Program
             name, # vector or score -> its name
            ): # iterator over AssumptionWarnings
@@ -935,6 +937,9 @@ def remarks(program, # Program
         if isinstance(h, Normalize):
             text = f"{at}: averages over coordinates are in Netsor⁺, not in Netsor"
             yield AssumptionWarning(text, clause="average")
+        elif not isinstance(h, COVERED):
+            text = f"{at}: {type(h).__name__} is no instruction of Netsor"
+            yield AssumptionWarning(text, clause="instruction")
         if isinstance(h, Score) and h.is_random:
             yield from _remarks_on_score(h, name, sup, random)
 
