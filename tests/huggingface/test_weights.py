@@ -120,7 +120,12 @@ def drawn(name, t, seeds=200):
     return numbers(
         *map(
             np.stack,
-            zip(*(seen_in(name, initialise(t, model, seed, verify=not seed)) for seed in range(seeds))),
+            zip(
+                *(
+                    seen_in(name, initialise(t, model, seed, verify=not seed))
+                    for seed in range(seeds)
+                )
+            ),
         )
     )
 

@@ -104,7 +104,7 @@ def test_its_gradient_is_the_derivative(kind, n=8, h=1e-5):
         assert -(step * d).sum() == pytest.approx(slope, rel=1e-5, abs=1e-9), W
 
 
-@pytest.mark.power("second moments 10 % off")
+@pytest.mark.power("second moments 25 % off")
 @pytest.mark.parametrize("kind", sorted({*NODES} - {"Rotate"}))
 def test_its_limit_is_that_of_wide_networks(kind, n=200, size=60):
     p, h, _ = program(kind)
@@ -116,7 +116,7 @@ def test_its_limit_is_that_of_wide_networks(kind, n=200, size=60):
     exact, error = second(lim.second_moment), S.std(0) / np.sqrt(size)
     scale = np.sqrt(np.outer(*[np.diagonal(exact)] * 2))
     assert (abs(S.mean(0) - exact) < 6 * error + 0.03 * scale).all()
-    assert (6 * error < 0.1 * scale).all()
+    assert (6 * error < 0.25 * scale).all()
 
 
 @pytest.mark.parametrize("kind", [*NODES, *OUTPUTS])
@@ -126,6 +126,8 @@ def test_the_theorem_as_printed_covers_it(kind):
         p.logits(hidden(p), p.parameter(size=3))
     else:
         NODES[kind](p)
-    said = [str(x) for x in p.check(strict=False) if x.clause in ("average", "instruction")]
+    said = [
+        str(x) for x in p.check(strict=False) if x.clause in ("average", "instruction")
+    ]
     assert len(said) == (kind in SAID)
     assert all(SAID[kind] in x for x in said)

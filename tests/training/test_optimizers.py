@@ -430,7 +430,11 @@ def test_the_joint_norm_of_gradients_is_clipped():
     slopes = dict(W=rng.standard_normal((2, 3, 4)), b=rng.standard_normal((2, 3, 1)))
     slopes = {k: x * np.array([1.0, 1e-3])[:, None, None] for k, x in slopes.items()}
     found = clipped(slopes, sizes, 0.7)
-    entries = [[size * x[k][i].ravel() for k, size in sizes.items()] for x in (slopes, found) for i in (0, 1)]
+    entries = [
+        [size * x[k][i].ravel() for k, size in sizes.items()]
+        for x in (slopes, found)
+        for i in (0, 1)
+    ]
     before, short, after, kept = (np.concatenate(x) for x in entries)
     assert np.linalg.norm(after) == pytest.approx(0.7, rel=1e-5)
     np.testing.assert_allclose(after / 0.7, before / np.linalg.norm(before), rtol=1e-5)

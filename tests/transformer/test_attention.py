@@ -280,9 +280,7 @@ def test_gradients_are_orthogonal_to_normed_queries_and_keys(kind, rotary, monke
         )
         K = np.array([[1, 0.5, 0.2], [0.5, 2, 0.3], [0.2, 0.3, 1]])
         Transformer(K, blocks=[Block(a, None)]).gradients(np.inf, 5, 0)
-        of_queries, of_keys = (
-            np.diagonal(T, axis1=1, axis2=2) for T in found[-1][:2]
-        )
+        of_queries, of_keys = (np.diagonal(T, axis1=1, axis2=2) for T in found[-1][:2])
         sizes = [abs(T).max() for T in found[-1][:2]]
         assert min(sizes) > 1e-3
         zero = norm is not None
