@@ -5,7 +5,7 @@ chains of the law.
 
 import numpy as np
 import pytest
-from conftest import least_p
+from conftest import least_p, nightly
 from role_modules import GPT, SHAPES, WRONG, F, H, L, S, V, drawn, n, nn, read
 from with_torch import TORCH, torch
 
@@ -59,7 +59,7 @@ def test_read_and_verified(name):
 @pytest.mark.power(
     "distribution functions .25 apart: Gram entries after the last block"
 )
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", nightly(SHAPES, *{*SHAPES} - {"nanoGPT", "timm"}))
 @pytest.mark.long
 def test_draws_follow_the_law(name):
     """Two hundred modules beside the chain; without the embeddings' own size, or with

@@ -48,7 +48,6 @@ CASES = [*product(CONFIGS, NETWORKS)]
 DAILY = {
     ("gpt2", "GPT-2's rule"),
     ("gemma2", "a scanned cell"),
-    ("olmo2", "GPT-2's rule"),
     ("olmo2", "a scanned cell"),
 }
 
