@@ -66,7 +66,7 @@ EXAMPLES = {
     "Gradients": results.slopes,
     "HierarchicalGaussian": results.law,
     "Limit": lambda: limit(network()[0], 64),
-    "LimitErrorResult": lambda: limit_error(LAYER, 64, draws=2**12),
+    "LimitErrorResult": lambda: limit_error(LAYER, 1024, draws=2**14),
     "Mixture": mixture,
     "Nonlinearity": lambda: relu,
     "Norm": Norm,

@@ -58,7 +58,9 @@ OPERATORS = {
     ast.Or: ("or", "and"),
 }
 PAIRS = "sum mean,max min,maximum minimum,argmax argmin,sin cos,any all,exp expm1"
-PAIRS = dict(pair.split() for pair in (PAIRS + ",log log1p,tril triu,ceil floor").split(","))
+PAIRS = dict(
+    pair.split() for pair in (PAIRS + ",log log1p,tril triu,ceil floor").split(",")
+)
 PAIRS |= {b: a for a, b in PAIRS.items()}
 
 
@@ -233,7 +235,11 @@ def verdict(folder, path, limit, far):
                 return "import", test
             wrong = re.match(r" - (assert|AssertionError|Failed|\s*$)", why)
             return "seen" if wrong or not why else "crash", test + why
-        if " passed" not in out and "no tests ran" not in out and "deselected" not in out:
+        if (
+            " passed" not in out
+            and "no tests ran" not in out
+            and "deselected" not in out
+        ):
             return "import", out[-200:]
     return "survived", ""
 
@@ -271,10 +277,14 @@ def main(
         what, test = verdict(folder, path, limit, far)
         (folder / file).write_bytes(source)
         part = file.parts[1].removesuffix(".py")
-        row = dict(part=part, file=str(file), line=place[-1], old=place[2], new=place[3])
+        row = dict(
+            part=part, file=str(file), line=place[-1], old=place[2], new=place[3]
+        )
         row |= dict(text=line, verdict=what, test=test, s=round(time.time() - start))
         row |= dict(column=place[0] - source.rfind(b"\n", 0, place[0]) - 1)
         with open(out, "a") as f:
             f.write(json.dumps(row, ensure_ascii=False) + "\n")
-        print(f"{what:9s}{file}:{place[-1]} {place[2]} → {place[3]}  {line}", flush=True)
+        print(
+            f"{what:9s}{file}:{place[-1]} {place[2]} → {place[3]}  {line}", flush=True
+        )
     shutil.rmtree(folder)

@@ -67,6 +67,7 @@ def test_every_kind_has_a_row():
 @pytest.mark.parametrize("name", [k for k, x in LAWS.items() if x])
 def test_densities_are_means_over_covariances(name, size=2000):
     law = LAWS[name]()
+    assert type(law).__name__ == name
     y = np.array([0.5, -0.2, 0.3])
     S = law.covariances(size, 0)
     each = [multivariate_normal(cov=c, allow_singular=True).logpdf(y) for c in S]
