@@ -1,24 +1,24 @@
 """Small errors, put into formulas one at a time: do the tests see them?
 
-    python tools/mutants.py [--number 200] [--seed 0] [--out mutants.jsonl] [--only regex]
+    python tools/mutants.py [--number 200] [--seed 0] [--only regex] [--far]
 
-Each error changes an operator, a constant, a sign, a comparison, an axis, the name of
-a function or the letters of a sum in one place of the package, in a copy of the project,
-and the tests of `.ci/run` look at it, the nearest first. It is *seen* if one of them
-fails by a wrong value; a *crash* by another exception, an import error and a time-out
-are counted apart. A line of the output is one error; `--table` counts them by part.
+Each error changes an operator, a constant, a sign, a comparison, an axis, a function or
+the letters of a sum in one place of a copy of the project, and tests run on it: those of
+the module, then the quick ones of its subpackage and of its users, and with `--far` the
+longer ones and all others. It is *seen* if a test fails by a wrong value. Other
+exceptions, import errors and time-outs are counted apart. A row is added to the table
+for each error; in the row of one that changes no result, enter that and the reason.
 """
 
 import ast
-import json
+import csv
 import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -34,6 +34,7 @@ except ImportError:
     pass
 
 ROOT = Path(__file__).parent.parent
+PLACE = "file line column old new".split()
 LEFT_OUT = re.compile(  # messages, files, pictures, commands, estimates of time
     "__|_modidx|_lazy|plotting|paper/|numerics/(checks|files|workers)|command|html|"
     "panels|describe|factors|measure|huggingface/(module|beside|read|verified)"
@@ -232,59 +233,50 @@ def verdict(folder, path, limit, far):
         if lines:
             kind, test, why = lines[0]
             if kind == "ERROR" and "::" not in test:
-                return "import", test
+                return "import error", test
             wrong = re.match(r" - (assert|AssertionError|Failed|\s*$)", why)
-            return "seen" if wrong or not why else "crash", test + why
+            return "seen" if wrong or not why else "exception", test
         if (
             " passed" not in out
             and "no tests ran" not in out
             and "deselected" not in out
         ):
-            return "import", out[-200:]
-    return "survived", ""
-
-
-def table(results):
-    "Counts by part."
-    parts = {}
-    for r in results:
-        parts.setdefault(r["part"], Counter())[r["verdict"]] += 1
-    return parts
+            return "import error", " ".join(out.split())[-80:]
+    return "not seen", ""
 
 
 @call_parse
 def main(
     number: int = 200,  # how many errors
     seed: int = 0,  # of the draws
-    out: str = "mutants.jsonl",  # a line for each error; those there are not run again
+    out: str = "nbs/data/mutants.csv",  # errors that it contains are not run again
     only: str = "",  # regular expression that paths of modules must match
-    far: bool = False,  # survivors: also the longer tests, and all quick ones?
-    limit: int = 900,  # seconds of processor time for one run of tests
+    far: bool = False,  # also the longer tests, and all quick ones?
+    limit: int = 400,  # seconds of processor time for one run of tests
 ):
     "Put errors into a copy of the project and run the tests."
     folder = Path(tempfile.mkdtemp(prefix="mutants"))
     ignore = shutil.ignore_patterns("__pycache__", ".*", "*.ipynb", "_docs", "_proc")
     shutil.copytree(ROOT, folder, ignore=ignore, dirs_exist_ok=True)
-    done = Path(out).read_text().splitlines() if Path(out).exists() else []
-    known = {(r["file"], r["line"], r["old"], r["new"]) for r in map(json.loads, done)}
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(
+        git, cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    table = Path(out)
+    with table.open(encoding="utf-8", newline="") as f:
+        known = {tuple(row[k] for k in PLACE) for row in csv.DictReader(f)}
     for path, place in draw(np.random.default_rng(seed), number, only):
         file, source = path.relative_to(ROOT), path.read_bytes()
-        line = source.splitlines()[place[-1] - 1].decode().strip()
-        if (str(file), place[-1], *place[2:4]) in known:
+        start, _, old, new, line = place
+        column = start - source.rfind(b"\n", 0, start)
+        at = str(file.relative_to("infattn_nb")), str(line), str(column), old, new
+        if at in known:
             continue
         (folder / file).write_bytes(mutated(source, place))
-        start = time.time()
-        what, test = verdict(folder, path, limit, far)
+        what, why = verdict(folder, path, limit, far)
         (folder / file).write_bytes(source)
         part = file.parts[1].removesuffix(".py")
-        row = dict(
-            part=part, file=str(file), line=place[-1], old=place[2], new=place[3]
-        )
-        row |= dict(text=line, verdict=what, test=test, s=round(time.time() - start))
-        row |= dict(column=place[0] - source.rfind(b"\n", 0, place[0]) - 1)
-        with open(out, "a") as f:
-            f.write(json.dumps(row, ensure_ascii=False) + "\n")
-        print(
-            f"{what:9s}{file}:{place[-1]} {place[2]} → {place[3]}  {line}", flush=True
-        )
+        with table.open("a", encoding="utf-8", newline="") as f:
+            csv.writer(f, lineterminator="\n").writerow([commit, part, *at, what, why])
+        print(what, *at, flush=True)
     shutil.rmtree(folder)

@@ -193,7 +193,7 @@ def test_tangent_kernels_count_vectors(wide=2000, size=40):
 
 
 def test_tangent_kernels_of_vectors_in_closed_form():
-    """Of R(W(E g) + b) with words 0, 1, 0: each is the variance of what is trained times
+    """Of R(W(E g) + b), words 0, 1, 0: each is the variance of what is trained times
     the second moments of what it is multiplied with; words share their row alone.
     """
     p = Program()

@@ -263,8 +263,8 @@ def test_slope_of_capped_scores(h=1e-6):
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize("rotary", [None, Rotary(base=3.0)])
 def test_gradients_are_orthogonal_to_normed_queries_and_keys(kind, rotary, monkeypatch):
-    """At infinite head width, too: scores do not depend on the length of a query or of a
-    key, so that the gradient has no component along either.
+    """At infinite head width, too: scores do not depend on the length of a query or
+    of a key, so that the gradient has no component along either.
     """
     found = []
     own = SelfAttention._bilinear_forms
