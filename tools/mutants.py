@@ -3,8 +3,8 @@
     python tools/mutants.py [--number 200] [--seed 0] [--only regex] [--far]
 
 Each error changes an operator, a constant, a sign, a comparison, an axis, a function or
-the letters of a sum in one place of a copy of the project, and tests run on it: those of
-the module, then the quick ones of its subpackage and of its users, and with `--far` the
+the letters of a sum in one place of a copy of the project, and tests run on it: those
+of the module, then the quick ones of its subpackage and of its users, and with `--far` the
 longer ones and all others. It is *seen* if a test fails by a wrong value. Other
 exceptions, import errors and time-outs are counted apart. A row is added to the table
 for each error; in the row of one that changes no result, enter that and the reason.
@@ -180,11 +180,12 @@ def draw(rng, number, only):
     return [every[k] for k in chosen]
 
 
-def stages(path, far):
+def stages(folder, path, far):
     "Options of pytest for the nearest tests, those of the part, and, if far, the rest."
     module = path.relative_to(ROOT / "infattn_nb").with_suffix("")
-    tests = [p for p in (ROOT / "tests").rglob("test_*.py") if p.parent.name != "site"]
-    own = ROOT / "tests" / module.parent / f"test_{module.name}.py"
+    every = (folder / "tests").rglob("test_*.py")
+    tests = [p for p in every if p.parent.name != "site"]
+    own = folder / "tests" / module.parent / f"test_{module.name}.py"
     near = [p for p in tests if p == own]
     beside = [p for p in own.parent.glob("test_*.py") if p.parent.name != "tests"]
     dotted = ".".join(("infattn_nb", *module.parts))
@@ -199,7 +200,7 @@ def stages(path, far):
         fresh = [p for p in dict.fromkeys(files) if (marks, p) not in seen]
         seen.update((marks, p) for p in fresh)
         if fresh:
-            yield marks, [str(p.relative_to(ROOT)) for p in fresh]
+            yield marks, [str(p.relative_to(folder)) for p in fresh]
 
 
 def run_tests(folder, marks, files, limit):
@@ -225,7 +226,7 @@ def run_tests(folder, marks, files, limit):
 
 def verdict(folder, path, limit, far):
     "(what, by which test) of the copy as it is."
-    for marks, files in stages(path, far):
+    for marks, files in stages(folder, path, far):
         out = run_tests(folder, marks, files, limit)
         if out is None:
             return "time-out", " ".join(files)[:80]

@@ -1,5 +1,5 @@
-"""Laws, losses, distances and functions: each kind has a row here, and a new one without
-a row fails the first test.
+"""Laws, losses, distances and functions: each kind has a row here, and a new one
+without a row fails the first test.
 """
 
 import importlib
