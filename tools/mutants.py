@@ -2,9 +2,9 @@
 
     python tools/mutants.py [--number 200] [--seed 0] [--only regex] [--far]
 
-Each error changes an operator, a constant, a sign, a comparison, an axis, a function or
-the letters of a sum in one place of a copy of the project, and tests run on it: those
-of the module, then the quick ones of its subpackage and of its users, and with `--far` the
+Each error changes an operator, a constant, a sign, a comparison, an axis, a function
+or the letters of a sum in one place of a copy of the project. Tests run on it: those of
+the module, then the quick ones of its subpackage and of its users, and with `--far` the
 longer ones and all others. It is *seen* if a test fails by a wrong value. Other
 exceptions, import errors and time-outs are counted apart. A row is added to the table
 for each error; in the row of one that changes no result, enter that and the reason.
