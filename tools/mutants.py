@@ -23,6 +23,7 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MPLBACKEND"] = "agg"
+os.environ["COLUMNS"] = "300"  # pytest cuts its summary
 
 import hypothesis, matplotlib.pyplot, numpy as np, pandas, pytest  # noqa
 import scipy.integrate, scipy.optimize, scipy.sparse, scipy.stats  # noqa

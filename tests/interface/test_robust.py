@@ -17,7 +17,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from conftest import nightly
 from numpy.random import default_rng
 
 import infattn_nb
