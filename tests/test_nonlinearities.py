@@ -309,3 +309,21 @@ def test_equal_functions_stay_equal_when_sent_to_another_process():
     assert "_key" not in vars(again)
     assert again == clip
     assert hash(again) == hash(clip)
+
+
+@pytest.mark.parametrize("θ", [0.0, 1e-9, 1e-7, 1e-5, 1e-3, 0.1, 3.0, np.pi])
+@pytest.mark.parametrize("v", [1e-6, 0.3, 7.0])
+def test_duals_near_equal_inputs(θ, v):
+    """By the angle θ between them, on which the arc-cosine kernels depend smoothly
+    (Cho and Saul, 2009); the second input has the size 2.
+    """
+    c = 2 * v * np.cos(θ)
+    near = lambda found, exact: np.testing.assert_allclose(
+        found, exact, rtol=1e-13, atol=4e-8 * v * min(θ, 1e-3) + 1e-15 * v
+    )
+    of = lambda φ: φ.dual([[v, c], [c, 4 * v]])[0, 1]
+    half = np.sin(θ) + (np.pi - θ) * np.cos(θ)
+    near(of(relu), 2 * v * half / (2 * np.pi))
+    both = half + np.sin(θ) - θ * np.cos(θ)
+    near(of(absolute), 2 * v * both / np.pi)
+    assert abs(of(step) - (np.pi - θ) / (2 * np.pi)) < 2e-8

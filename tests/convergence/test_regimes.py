@@ -26,7 +26,7 @@ from infattn_nb.convergence import (
     tied_law,
     tied_scores,
 )
-from infattn_nb.convergence.regimes import DISTANCES
+from infattn_nb.convergence.regimes import DISTANCES, LimitErrorResult
 from infattn_nb.distributions.scale_mixture import value_and_error
 from infattn_nb.nonlinearities import clip, identity, relu, softmax, tanh
 from infattn_nb.theory import softmax_weight
@@ -436,3 +436,55 @@ def test_distances_state_the_errors_of_both_laws():
         change = abs(distance(drawn, exact) - distance(other, exact))
         assert change < 10 * error, name
         assert min(error, reverse) > 1e-6, name
+
+
+class Tail:
+    "A law of variance one with a tail of some multiple of the Gaussian's."
+
+    def __init__(self, times):
+        self.times = times
+
+    def sf(self, y):
+        return self.times * norm.sf(y)
+
+    def std(self):
+        return 1.0
+
+    def kurtosis(self):
+        return self.times - 1
+
+
+def result(divergence=0.0, tail=1.0, limit_tail=1.0, error=0.0):
+    laws = Tail(tail), Tail(limit_tail)
+    return LimitErrorResult(64, (1, 2), divergence, error, *laws)
+
+
+def test_no_probability_is_off_by_more():
+    """Pinsker: √(D/2) bounds the total variation. Two Gaussians of standard deviations
+    1 and 1 + ε have D = ε² and total variation 2ε φ(1), up to higher orders.
+    """
+    ε = 1e-4
+    D = np.log(1 + ε) + 1 / (2 * (1 + ε) ** 2) - 0.5
+    off = result(D, error=D).numbers["off"]
+    assert off / (2 * ε * norm.pdf(1)) == pytest.approx(
+        1 / (2 * 2**0.5 * norm.pdf(1)), rel=1e-3
+    )
+    assert result(D, error=3 * D).errors["off"] == pytest.approx(off)
+    assert result(-1e-9).numbers["off"] == 0
+
+
+@pytest.mark.parametrize(
+    "off, tail, limit_tail, said",
+    [
+        (0.0099, 1.4, 1.0, "good enough; so is the Gaussian"),
+        (0.0101, 1.4, 1.0, "rough guide; so is the Gaussian"),
+        (0.0, 1.45, 1.0, "good enough; so is"),
+        (0.0, 1.55, 1.1, "good enough; the Gaussian misses"),
+        (0.0, 1.55, 1.0, "in the bulk, not in the tails; the Gaussian misses"),
+        (0.0, 1.0, 1.45, "good enough; so is"),
+        (0.0, 1.0, 1.55, "in the bulk, not in the tails; so is"),
+    ],
+)
+def test_verdicts_at_their_thresholds(off, tail, limit_tail, said):
+    "A probability off by 1 %; tails by a factor of 1.5."
+    assert said in result(2 * off**2, tail, limit_tail).verdict

@@ -262,3 +262,37 @@ def test_an_error_of_two_numbers_of_a_quadrature():
     (low, high), error = law.interval(0.9, return_error=True)
     assert low == pytest.approx(-high)
     assert error.shape == (2,)
+
+
+def test_an_atom_counts_in_every_moment():
+    "v is 0, 1 or 4: moments, kurtosis and characteristic function are finite sums."
+    p = np.array([0.5, 0.3, 0.2])
+    law = ScaleMixture([0.0, 1.0, 4.0], p)
+    v, v2 = 0.3 + 0.8, 0.3 + 3.2
+    assert law.var() == pytest.approx(v)
+    assert law.moment(4) == pytest.approx(3 * v2)
+    assert law.kurtosis() == pytest.approx(3 * v2 / v**2 - 3)
+    assert law.stats(moments="k") == pytest.approx(3 * v2 / v**2 - 3)
+    assert law.sf(1.0) == pytest.approx(0.3 * norm.sf(1) + 0.2 * norm.sf(0.5))
+    t = np.array([0.0, 0.7, 3.0])
+    expected = 0.5 + 0.3 * np.exp(-(t**2) / 2) + 0.2 * np.exp(-2 * t**2)
+    np.testing.assert_allclose(law.cf(t), expected, rtol=1e-14)
+    turned = law.cf(t, loc=2.0, scale=0.5)
+    scaled = 0.5 + 0.3 * np.exp(-(t**2) / 8) + 0.2 * np.exp(-(t**2) / 2)
+    np.testing.assert_allclose(turned, np.exp(2j * t) * scaled, rtol=1e-14)
+
+
+def test_an_error_of_a_quadrature_is_three_standard_errors_and_the_last_change():
+    "And, beyond both, the largest change to a law nearby; by hand, for a variance."
+    law = lambda v: ScaleMixture([v], [1.0])
+    parts = [law(v) for v in (0.9, 1.0, 1.1, 1.2)]
+    whole = dict(replicates=parts, coarse=[law(1.5)], nearby=[law(2.0), law(1.9)])
+    spread = np.std([0.9, 1.0, 1.1, 1.2], ddof=1) / 2
+    for fields, extra in ((whole, 0.5 + 1.0), (whole | dict(nearby=[]), 0.5)):
+        _, error = ScaleMixture([1.0], [1.0], **fields).var(return_error=True)
+        assert error == pytest.approx(3 * spread + extra)
+    slow = ScaleMixture([1.5], [1.0], coarse=[law(2.3)])  # changes .8, .5: ratio 5/8
+    _, error = ScaleMixture([1.0], [1.0], replicates=parts, coarse=[slow]).var(
+        return_error=True
+    )
+    assert error == pytest.approx(3 * spread + 0.5 * 3 * (5 / 8) / (3 / 8))

@@ -843,19 +843,8 @@ def test_what_transformers_has_beyond(transformers):
         intermediate_size=16,
         vocab_size=8,
     )
-    yarn = dict(
-        rope_type="yarn",
-        factor=4.0,
-        rope_theta=1e4,
-        original_max_position_embeddings=16,
-    )
     cases = [
         ("Mixtral", dict(num_local_experts=2), "a router selects"),
-        (
-            "Llama",
-            dict(rope_parameters=yarn, max_position_embeddings=64),
-            "attention_scaling",
-        ),
         ("Qwen3Moe", dict(num_experts=2), "a router selects"),
     ]
     for name, more, text in cases:

@@ -6,6 +6,7 @@ import signal
 
 import numpy as np
 import pytest
+from conftest import nightly
 
 from infattn_nb import from_config, train
 from infattn_nb.huggingface import (
@@ -291,8 +292,8 @@ def test_a_check_finds_powers_of_the_width():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("optimizer", nightly(["sgd", "adamw", "muon"], "sgd"))
+@pytest.mark.parametrize("tied", nightly([True, False], True))
 def test_mup_moves_all_widths_alike_and_the_standard_rates_do_not(optimizer, tied):
     config = dict(
         model_type="llama",

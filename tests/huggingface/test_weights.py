@@ -48,7 +48,6 @@ CASES = [*product(CONFIGS, NETWORKS)]
 DAILY = {
     ("gpt2", "GPT-2's rule"),
     ("gemma2", "a scanned cell"),
-    ("olmo2", "GPT-2's rule"),
     ("olmo2", "a scanned cell"),
 }
 
@@ -108,19 +107,24 @@ def numbers(gram, entropy):
     return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1)
 
 
-def chain_of(name, t, size=2000):
+def chain_of(name, t, size=1000):
     y = (replace(t, final_norm=False) if name == "vit" else t).chain(
         size=size, rng=1
     )  # Hugging Face lists ViT's stream before the last norm
     return numbers(y.gram, y.entropy)
 
 
-def drawn(name, t, seeds=300):
+def drawn(name, t, seeds=200):
     model = model_of(name)
     return numbers(
         *map(
             np.stack,
-            zip(*(seen_in(name, initialise(t, model, seed)) for seed in range(seeds))),
+            zip(
+                *(
+                    seen_in(name, initialise(t, model, seed, verify=not seed))
+                    for seed in range(seeds)
+                )
+            ),
         )
     )
 
@@ -142,7 +146,7 @@ def p_value(theirs, ours):
 @pytest.mark.parametrize("name, how", nightly(CASES, *(set(CASES) - DAILY)))
 @pytest.mark.long
 def test_initialise_is_a_draw_of_the_network(name, how):
-    """Three hundred seeds of the real model; the family's own initialisation, by the
+    """Two hundred seeds of the real model; the family's own initialisation, by the
     same function, is rejected (unless the rule changes nothing).
     """
     t = own(name)
@@ -175,6 +179,8 @@ def test_every_family_has_its_table(name):
         pattern = (
             row.parameter.removeprefix(prefix).partition("[")[0].partition(".view")[0]
         )
+        if pattern == "lm_head.weight":  # of the model with its head
+            continue
         cut = row.parameter.removeprefix(prefix).removeprefix(pattern)
         p = parameters[pattern.replace("*", "1")].detach().double()
         x = eval(f"p{cut}").numpy().ravel()
@@ -529,7 +535,7 @@ def torch_gradients(name, t, seeds):
     """
     model, found = model_of(name), []
     for seed in range(seeds):
-        initialise(t, model, seed)
+        initialise(t, model, seed, verify=not seed)
         x = model(input_ids=torch.tensor([TEXT])).last_hidden_state[0, -1]
         model.zero_grad()
         r = torch.from_numpy(
@@ -559,9 +565,9 @@ def test_gradients_of_the_models(name):
     that of another scale of scores is not.
     """
     t = scaled(own(name), 1.0, 3.0)
-    theirs = torch_gradients(name, t, 250)
+    theirs = torch_gradients(name, t, 150)
     compared = lambda t: np.stack(
-        [t.gradients(96, 1500, 1).squared_weight_norms[k] for k in GRADIENTS[name]],
+        [t.gradients(96, 600, 1).squared_weight_norms[k] for k in GRADIENTS[name]],
         axis=1,
     )
     flat = lambda x: np.log(x.reshape(len(x), -1))

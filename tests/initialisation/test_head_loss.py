@@ -8,7 +8,7 @@ from report_cases import TINY, small
 
 from infattn_nb import from_config
 from infattn_nb import report as draw_report
-from infattn_nb.initialisation.head_loss import expected_loss, head_loss
+from infattn_nb.initialisation.head_loss import _mean_shifted, expected_loss, head_loss
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
 
@@ -108,3 +108,13 @@ def test_a_file_that_does_not_say_whether_its_head_is_tied():
     for name, words in {"gpt2": 50257, "pythia-like": 50304}.items():
         t = from_config(name, 2)
         assert head_loss(t, t.width, None, np.random.SeedSequence(0)).words == words
+
+
+def test_many_biases_are_averaged_on_a_grid():
+    "As one by one, up to the square of the grid's step."
+    bias = np.random.default_rng(0).uniform(-1, 1, 1000)
+    u = np.linspace(-5, 5, 401)
+    values = np.cos(u)
+    found = _mean_shifted(u, values, bias)
+    exact = np.mean([np.interp(u + b, u, values) for b in bias], axis=0)
+    np.testing.assert_allclose(found, exact, atol=(2 / 256) ** 2)

@@ -99,7 +99,7 @@ def test_same_divergence_and_marginal_from_anybody(processes):
 
 @pytest.mark.long
 def test_same_table_from_processes(processes):
-    for name in ("fig1b", "fig2a"):
+    for name in ("fig1b",):
         one, two = (
             by(workers, sweep, name, trials=2, samples=64)
             for workers in (processes, None)

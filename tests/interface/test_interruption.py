@@ -112,7 +112,7 @@ def test_stopped_by_control_c(undisturbed, tmp_path, undrawn):
     goes_on(tmp_path, undisturbed, before)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_another_executor_and_the_death_of_its_worker(
     undisturbed, tmp_path, monkeypatch, undrawn
 ):

@@ -17,7 +17,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from conftest import nightly
 from numpy.random import default_rng
 
 import infattn_nb
@@ -211,8 +210,8 @@ def test_interrupted_commands_say_so(tmp_path):
     ],
     ids=["figures", "report"],
 )
-@pytest.mark.parametrize("buffered", nightly(["", "1"], "1"))
-@pytest.mark.long
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.slow
 def test_nobody_reads(call, buffered, tmp_path):
     """A reader who has gone is no fault of ours, whether it shows at the first line or
     when Python ends.

@@ -1423,3 +1423,14 @@ def test_what_does_not_move(width):
         head_width=width, n_networks=2, max_iter=50, random_state=0
     ).fit(0 * X, y)
     assert (same.predict(0 * X) == 0).all()
+
+
+def test_batches_are_not_stopped_early():
+    "A loss that falls by less than `tol` stops the training, unless it is of a batch."
+    X = np.random.default_rng(0).standard_normal((6, 3, 2))
+    how = dict(learning_rate=0.01, max_iter=120, tol=1e3, random_state=0, verbose=False)
+    steps = [
+        AttentionDescent(**how, **batch).fit(X, X[:, 0, 0]).n_iter_
+        for batch in (dict(), dict(batch_size=2))
+    ]
+    assert steps[0] < 120 == steps[1]

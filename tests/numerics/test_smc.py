@@ -84,6 +84,47 @@ def test_leapfrog_goes_back(steps=5):
     np.testing.assert_allclose(-r, p, atol=1e-12)
 
 
+@pytest.mark.parametrize("rough", [False, True])
+def test_leapfrog_solves_the_equations_of_motion(rough):
+    """Under a Gaussian likelihood each coordinate is a harmonic oscillator of frequency
+    √(1 + βλ), for any metric C: Cᵀ(C times a force) of a diagonal C is a time unit.
+    """
+    u, p = np.random.default_rng(2).standard_normal((2, DIM, 8))
+    C = np.array([2.0, 0.5, 1.0])
+    metric = smc.Metric([slice(0, 8)], [slice(0, DIM)], [DIM], [[np.diag(C)]])
+    β, steps, time = 0.7, 400, 0.8
+    asked = target
+    if rough:  # inside the path its own slope is used
+
+        def asked(u):
+            return target(u)
+
+        asked.rough_slope = lambda u: target(u)[1]
+    end, q = smc.leapfrog(
+        smc.cloud_at(u, target), p, asked, β, np.full(8, time / steps), steps, metric
+    )
+    λ, c = (x[:, None] for x in (PRECISION, CENTRE))
+    ω = np.sqrt(1 + β * λ)
+    rest = β * λ * c / ω**2
+    turn = C[:, None] * ω * time
+    expected = rest + (u - rest) * np.cos(turn) + p / ω * np.sin(turn)
+    np.testing.assert_allclose(end.latents, expected, atol=1e-4)
+    momenta = p * np.cos(turn) - ω * (u - rest) * np.sin(turn)
+    np.testing.assert_allclose(q, momenta, atol=2e-4)
+
+
+def test_log_density_and_whitener_by_hand():
+    cloud = smc.Cloud(np.array([[1.0, 2.0]]), np.array([3.0, 4.0]), None)
+    found = smc.log_density(cloud, np.array([[2.0, 0.0]]), 0.5)
+    np.testing.assert_allclose(found, [1.5 - 0.5 - 2, 2 - 2.0])
+    x = np.random.default_rng(0).standard_normal((3, 7))
+    F = (x @ x.T + 50 * np.eye(3)) / 57
+    W = smc.whitener(x @ x.T, 7)
+    np.testing.assert_allclose(W.T @ W, np.linalg.inv(F))
+    diagonal = smc.whitener((x * x).sum(1), 7)
+    np.testing.assert_allclose(diagonal**-2.0, np.diag(F))
+
+
 def test_a_step_of_temperature_keeps_the_fraction():
     ℓ = 50 * np.random.default_rng(3).standard_normal(500)
     β = smc.next_temperature(0.0, ℓ, 0.9)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy.random import SeedSequence, default_rng
-from scipy.stats import chi2, kstest, qmc
+from scipy.stats import chi2, kstest, norm, qmc
 
 from infattn_nb import Attention, Tokens
 from infattn_nb.nonlinearities import identity
@@ -109,3 +109,18 @@ def test_a_chi_square_and_its_image(df):
         assert kstest(sample, chi2(df).cdf).pvalue > 1e-7
     assert abs(np.corrcoef(x[0, 0], x[1, 0])[0, 1]) < 0.05
     assert df == 1 or np.corrcoef(x[0])[0, 1] < -0.3
+
+
+@pytest.mark.power("distribution functions .01 apart")
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("df", [1, 3, 16])
+def test_a_mirrored_chi_square_is_one(df, sign):
+    x = Mirror(np.random.default_rng(df), sign).chisquare(df, (100_000,))
+    assert kstest(x, chi2(df).cdf).pvalue > 1e-7
+
+
+def test_weights_of_inflated_normals_are_ratios_of_densities():
+    g = Inflated(np.random.default_rng(0), 1.5)
+    z = g.standard_normal((3, 5))
+    expected = norm.logpdf(z) - norm.logpdf(z, scale=1.5)
+    np.testing.assert_allclose(g.log_weight, expected.sum(0))

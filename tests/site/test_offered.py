@@ -14,8 +14,6 @@ from run_pages import PAGES
 from run_pages import name as name_of
 from written import NBS, read
 
-DAILY = {"distributions/hierarchical"}
-
 
 def stored(name):
     return read(NBS / f"{name}.ipynb")
@@ -116,18 +114,14 @@ def run(name, folder, python, here):
     return int(done.stdout.split()[-2])
 
 
-NAMES = [
-    pytest.param(name, marks=[] if name in DAILY else pytest.mark.slow)
-    for name in map(name_of, PAGES)
-]
-
-
+@pytest.mark.slow
 @pytest.mark.xdist_group("package")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", map(name_of, PAGES))
 def test_it_runs_where_there_is_only_the_wheel(name, folder, jupyter, tmp_path):
     assert run(name, folder, jupyter, tmp_path) == pictures(stored(name))
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("package")
 @pytest.mark.parametrize(
     "command", ["infattn_figures", "infattn_report", "infattn_train"]

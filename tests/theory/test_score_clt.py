@@ -77,6 +77,17 @@ def random_gram(r, rng):
     return S + max(0, 0.1 - np.linalg.eigvalsh(S)[0]) * np.eye(2 * r)
 
 
+def test_characteristic_functions_and_moments_of_one_score():
+    "Of two degrees of freedom it is Laplace's law of variance one; t = 0, 1, 2."
+    law = variance_gamma(2)
+    np.testing.assert_allclose(law.cf([0, 1, 2]), [1, 2 / 3, 1 / 3])
+    laplace = np.exp(-np.sqrt(2) * np.array([0.5, 3.0])) / np.sqrt(2)
+    np.testing.assert_allclose(law.pdf([0.5, 3.0]), laplace, rtol=1e-10)
+    np.testing.assert_allclose(law.sf([0.5, 3.0]), laplace / np.sqrt(2), rtol=1e-10)
+    np.testing.assert_allclose([law.moment(k) for k in (2, 4, 6)], [1, 6, 90])
+    assert law.kurtosis() == 3
+
+
 @pytest.mark.parametrize("n", nightly([1, 2, 3, 4, 7, 16, 100], 3, 4, 7, 16))
 @pytest.mark.long
 def test_variance_gamma_against_closed_form_and_integration(n):

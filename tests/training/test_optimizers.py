@@ -11,7 +11,7 @@ from infattn_nb.huggingface import next_tokens
 from infattn_nb.netsor.nodes import Normalize
 from infattn_nb.netsor.revealed import State
 from infattn_nb.nonlinearities import relu, tanh, times
-from infattn_nb.training.optimizers import MUP, Rule, muon_step
+from infattn_nb.training.optimizers import MUP, OPTIMIZERS, Rule, clipped, muon_step
 from infattn_nb.transformer.as_program import ScoreSoftmax
 
 pytestmark = BEYOND_THEOREM
@@ -192,6 +192,27 @@ def test_tangent_kernels_count_vectors(wide=2000, size=40):
             assert (np.diag(Θ) > 20 * np.diag(error)).all()
 
 
+def test_tangent_kernels_of_vectors_in_closed_form():
+    """Of R(W(E g) + b), words 0, 1, 0: each is the variance of what is trained times
+    the second moments of what it is multiplied with; words share their row alone.
+    """
+    p = Program()
+    E = p.parameter(0.0, 0.5, size=3, name="E")
+    gain = p.parameter(2.0, 0.3, name="gain")
+    bias = p.parameter(0.0, 0.7, rows=1 / 2, name="bias")
+    f = p.matrix("W", 1.5, 1 / 2) @ times(E[[0, 1, 0]], gain) + bias
+    found = gradients(p, p.readout("R", 3.0) @ f).by_matrix
+    same = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 1]])
+    moved = 1.5 * 0.5 * (4 + 0.3) * same
+    expected = dict(
+        E=3 * moved, gain=3 * 1.5 * 0.3 * 0.5 * same, bias=3 * 0.7 * np.ones((3, 3))
+    )
+    for name, Θ in expected.items():
+        np.testing.assert_allclose(found[name][0], Θ, rtol=1e-12)
+    for name, Θ in dict(W=3 * moved, R=3 * (moved + 0.7)).items():
+        np.testing.assert_allclose(found[name][0], Θ, atol=0.02)
+
+
 def test_what_has_no_limit_is_said():
     p = Program()
     g = p.matrix() @ p.inputs(np.eye(2))
@@ -338,6 +359,7 @@ def test_steps_of_muon_by_kind():
         ("into a head", (16, 512), 8**-0.5),
         ("out of a head", (512, 16), 2 * 8**-0.5),
         ("input", (512, 12), np.sqrt(512 / 12)),
+        ("output", (1, 512), 8**-0.5),
     ):
         step = muon_step(shape, kind, 8.0) * 8.0 ** MUP[kind].muon
         np.testing.assert_allclose(step, wanted, rtol=1e-12)
@@ -352,3 +374,68 @@ def test_a_base_width_comes_with_mup_alone():
     with pytest.raises(ValueError, match="`base_width` must equal the base width of"):
         mup = dict(parametrization="mup", base_width=8)
         train(p, f, [1.0, -1.0], width=32, steps=1, init=run, **mup)
+
+
+PUBLISHED = {
+    "hidden": (-1, 0, -1),
+    "into a head": (-1, 0, -1),
+    "out of a head": (-1, 0, -1),
+    "input": (0, 1, 0),
+    "vector": (0, 1, 0),
+    "untied head": (0, 1, 0),
+    "output": (-2, -1, -1),
+    "number": (0, 0, 0),
+}
+GROWING = {"hidden", "into a head", "out of a head", "output", "untied head"}
+
+
+def test_mup_is_the_published_table():
+    """Powers of the width in Yang et al. (2022): initial variance, rate of SGD, rate of
+    Adam. Table 3, and for an untied head table 8. "Number" is no row there.
+    """
+    found = {
+        kind: (2 * powers.start - (kind in GROWING), powers.sgd, powers.adam)
+        for kind, powers in MUP.items()
+    }
+    assert found == PUBLISHED
+
+
+λ, η, μ = 0.3, 0.1, 0.9
+DECAYED = {  # after two steps without a gradient, in units of the start
+    "sgd": 1 - η * λ - η * (λ * (1 - η * λ) + μ * λ),
+    "muon": (1 - η * λ) ** 2,
+    "adamw": (1 - η * λ) ** 2,
+    "adam": 1 - 2 * η,  # the decay is its gradient, and each step has the length η
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_decay_of_each_optimizer(optimizer):
+    rule = Rule(optimizer, 0.0 if optimizer.startswith("adam") else μ)
+    state = State(float(not rule.entrywise), np.ones((1, 2, 2)))
+    for _ in range(2):
+        state = rule.step(state, np.zeros((1, 2, 2)), 1.0, η, λ)
+    rtol = 0.01 if optimizer == "adam" else 1e-12
+    np.testing.assert_allclose(state.moved, DECAYED[optimizer], rtol=rtol)
+    if not rule.entrywise:
+        assert state.start_factor == pytest.approx(DECAYED[optimizer])
+
+
+def test_the_joint_norm_of_gradients_is_clipped():
+    """Entries are size times the slopes. Directions stay, and shorter ones stay as they
+    are; in each network of its own.
+    """
+    rng = np.random.default_rng(0)
+    sizes = dict(W=0.5, b=2.0)
+    slopes = dict(W=rng.standard_normal((2, 3, 4)), b=rng.standard_normal((2, 3, 1)))
+    slopes = {k: x * np.array([1.0, 1e-3])[:, None, None] for k, x in slopes.items()}
+    found = clipped(slopes, sizes, 0.7)
+    entries = [
+        [size * x[k][i].ravel() for k, size in sizes.items()]
+        for x in (slopes, found)
+        for i in (0, 1)
+    ]
+    before, short, after, kept = (np.concatenate(x) for x in entries)
+    assert np.linalg.norm(after) == pytest.approx(0.7, rel=1e-5)
+    np.testing.assert_allclose(after / 0.7, before / np.linalg.norm(before), rtol=1e-5)
+    np.testing.assert_array_equal(kept, short)

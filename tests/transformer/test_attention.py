@@ -248,3 +248,41 @@ def test_joint_norms_are_not_those_of_heads():
     ]
     assert spread[0] != spread[1]
     assert abs(spread[0] / spread[1] - 1) < 0.5
+
+
+def test_slope_of_capped_scores(h=1e-6):
+    "Central differences through cap and softmax."
+    a = SelfAttention(1, softcap=1.5)
+    P, dA, step = np.random.default_rng(0).standard_normal((3, 2, 4))
+    weights = lambda P: exact_softmax(1.5 * np.tanh(P / 1.5))
+    found = a.before_softmax(weights(P), P, dA)
+    change = (weights(P + h * step) - weights(P - h * step)) / (2 * h)
+    np.testing.assert_allclose((found * step).sum(), (dA * change).sum(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+@pytest.mark.parametrize("rotary", [None, Rotary(base=3.0)])
+def test_gradients_are_orthogonal_to_normed_queries_and_keys(kind, rotary, monkeypatch):
+    """At infinite head width, too: scores do not depend on the length of a query or
+    of a key, so that the gradient has no component along either.
+    """
+    found = []
+    own = SelfAttention._bilinear_forms
+
+    def seen(*args):
+        found.append(own(*args))
+        return found[-1]
+
+    monkeypatch.setattr(SelfAttention, "_bilinear_forms", seen)
+    for norm in (Norm(kind, 0.0), None):
+        a = SelfAttention(
+            2, var_q=0.7, var_k=2.0, qk_norm=norm, rotary=rotary, score_scale=2.0
+        )
+        K = np.array([[1, 0.5, 0.2], [0.5, 2, 0.3], [0.2, 0.3, 1]])
+        Transformer(K, blocks=[Block(a, None)]).gradients(np.inf, 5, 0)
+        of_queries, of_keys = (np.diagonal(T, axis1=1, axis2=2) for T in found[-1][:2])
+        sizes = [abs(T).max() for T in found[-1][:2]]
+        assert min(sizes) > 1e-3
+        zero = norm is not None
+        assert (abs(of_queries).max() < 1e-12 * sizes[0]) == zero
+        assert (abs(of_keys).max() < 1e-12 * sizes[1]) == zero
