@@ -216,13 +216,16 @@ def test_the_rate_at_a_width_that_was_not_trained(here, capsys):
 @pytest.mark.slow
 def test_control_c_in_a_terminal(here, name):
     "A bar is shown; Ctrl-C gives one line, 130, and no traceback."
+    import fcntl
     import pty
+    import struct
+    import termios
 
-    config = SMALL | dict(n_embd=128, n_layer=4, n_positions=64)
+    config = SMALL | dict(n_embd=64, n_layer=4, n_positions=64)
     (here / "config.json").write_text(json.dumps(config))
     options = dict(
-        infattn_train=["--text", TEXT * 9, "--widths", "128,256", "--steps", "500"],
-        infattn_report=["--tokens", "64", "--size", "400"],
+        infattn_train=["--text", TEXT * 9, "--widths", "64,128", "--steps", "200"],
+        infattn_report=["--tokens", "16", "--size", "96"],
     )[name]
     module = dict(
         infattn_train="infattn_nb.huggingface.train_command",
@@ -233,12 +236,16 @@ def test_control_c_in_a_terminal(here, name):
     if not child:
         argv = [sys.executable, "run.py", "config.json", *options]
         os.execv(sys.executable, argv)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     seen = b""
     stopped = False
     while True:
         try:
-            seen += os.read(terminal, 4096)
+            read = os.read(terminal, 4096)
         except OSError:  # the other end is closed
+            break
+        seen += read
+        if not read:
             break
         if b"%" in seen and not stopped:
             os.write(terminal, b"\x03")
