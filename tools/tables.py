@@ -8,8 +8,14 @@ nbs/data (ten minutes for all);
 
     python tools/tables.py scan
 
-"Which initialisation?": nbs/data/initialisation.csv and initialisation_lengths.csv
-(some twenty minutes);
+"Which initialisation?": nbs/data/initialisation.csv in relative units of gradients,
+initialisation_grad.csv of twelve blocks in units of .grad, and
+initialisation_lengths.csv (some twenty minutes);
+
+    python tools/tables.py peers [name …]
+
+known models in both units of gradients, nbs/data/known_models.csv: all of them, or
+those named (a quarter of an hour on one core);
 
     python tools/tables.py families [name …]
 
@@ -39,18 +45,23 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 from scipy.special import entr
 from scipy.stats import norm
 
-from infattn_nb import Transformer, embedding_cov, from_torch, parallel, scan, train
+from infattn_nb import Thresholds, Transformer, embedding_cov, from_config
+from infattn_nb import from_torch, parallel, scan, train
 from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
 from infattn_nb.convergence.rates import first_order
 from infattn_nb.convergence.distances import kl_divergence, paired_kl
 from infattn_nb.huggingface import next_tokens, rate_transfer, widened
+from infattn_nb.initialisation.diagnosis import GRADIENTS, diagnose, joined, readout_cov
+from infattn_nb.initialisation.quantities import WIDTH, judge
+from infattn_nb.initialisation.rules import scaled
 from infattn_nb.nonlinearities import identity, tanh
 from infattn_nb.numerics.quadrature import gauss, jacobi
 
@@ -213,26 +224,30 @@ TABLES = {
 # scales, and five rules; the same at 64 and 256 tokens.
 
 PATH = ROOT / "nbs/data/initialisation.csv"
+GRAD_PATH = PATH.with_name("initialisation_grad.csv")
 LENGTHS_PATH = PATH.with_name("initialisation_lengths.csv")
 LAYERS = [12, 48, 96]
 RESIDUAL = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2]
 SCORES = [0.1, 0.2, 0.5, 1, 2, 5, 10]
 MASKS = {"encoder": None, "decoder": "causal"}
+WIDE = 768  # determines fan-ins, on which .grad depends
 DEPTHS = {64: [12, 48], 256: [12]}  # at which each length is computed
 
 
 def network(kind, tokens):
     "An encoder or a decoder of so many different tokens."
     return Transformer.uniform(
-        embedding_cov(range(tokens)), mask=MASKS[kind], final_norm=True
+        embedding_cov(range(tokens)), mask=MASKS[kind], final_norm=True, width=WIDE
     )
 
 
 NETWORKS = {kind: network(kind, 16) for kind in MASKS}
 
 
-def scan_rows(kind, residual=RESIDUAL, scores=SCORES, layers=LAYERS, **options):
-    "The rows of an encoder, or of a decoder."
+def scan_rows(
+    kind, residual=RESIDUAL, scores=SCORES, layers=LAYERS, relative=True, **options
+):
+    "The rows of an encoder, or of a decoder, with gradients in one of the two units."
     found = scan(
         NETWORKS[kind],
         residual=residual,
@@ -241,6 +256,7 @@ def scan_rows(kind, residual=RESIDUAL, scores=SCORES, layers=LAYERS, **options):
         width=np.inf,
         size=16,
         rng=0,
+        relative=relative,
         **options,
     )
     return found.table.assign(network=kind)
@@ -264,11 +280,63 @@ def lengths_table(kind, tokens, **options):
                 width=np.inf,
                 size=4,
                 rng=0,
+                relative=True,
                 **rules,
                 **options,
             )
             parts.append(found.table.assign(network=kind, tokens=tokens))
     return pd.concat(parts)
+
+
+# Known models at their own initialisation and width, and two changes of it, judged with
+# gradients in both units. Both are computed from the same networks.
+
+MODELS = {  # name -> config, number of networks at each width
+    "GPT-2": ("gpt2", 96),
+    "BERT": ("bert-base-uncased", 96),
+    "Llama": ("Llama-2-7b-hf", 48),
+    "Pythia": ("pythia-160m", 96),
+    "Qwen": ("Qwen2.5-0.5B", 96),
+}
+CHANGES = {  # of the initialisation
+    "as in the library": lambda t: t,
+    "embeddings of sd 1": lambda t: t.embedded(1 / t.source.sizes["word"]),
+    "queries and keys × 4": lambda t: scaled(t, 1.0, 16.0),
+    "output matrices × 0.1": lambda t: scaled(t, 0.1, 1.0),
+}
+FOLDER = ROOT / "tests/data/families"
+KNOWN_PATH = PATH.with_name("known_models.csv")
+
+
+def in_both_units(t, n, size):  # relative? -> Diagnosis
+    "The record of the same networks in both units of gradients."
+    parts = {False: [], True: []}
+    for seed in np.random.SeedSequence(size).spawn(size):
+        g = t.gradients(n, 1, seed, readout=readout_cov(t, "all"))
+        for relative, found in parts.items():
+            found.append(diagnose(t, g, t.width, relative=relative))
+    return {relative: joined(found) for relative, found in parts.items()}
+
+
+def known_rows(name, change):
+    "The judged numbers of a model, and whether they cross their thresholds."
+    config, size = MODELS[name]
+    size = size if change == "as in the library" else 16
+    t = CHANGES[change](from_config(FOLDER.parent / f"configs/{config}.json", 16))
+    at = in_both_units(t, t.width, size)
+    far = in_both_units(t, np.inf, size)
+    for relative, finite in at.items():
+        m = SimpleNamespace(width=t.width, finite=finite, limit=far[relative])
+        for x in (*judge(finite, Thresholds()), *judge(m, Thresholds(), (WIDTH,))):
+            yield dict(
+                model=name,
+                change=change,
+                networks=size,
+                gradients=GRADIENTS[relative],
+                quantity=x.quantity.name,
+                number=x.value,
+                crossed=x.is_crossed,
+            )
 
 
 def write(rows, path):
@@ -282,7 +350,6 @@ def write(rows, path):
 # rows of weights, are stored, rounded to sixteenths of their standard deviation (the
 # test rounds its own in the same way). Nothing is downloaded.
 
-FOLDER = ROOT / "tests/data/families"
 TEXT, SD = [3, 1, 1, 1, 5], 0.15
 SEEDS = dict(
     llama=1000, mistral=1000, qwen2=1000
@@ -838,12 +905,25 @@ def write_live():
 def write_scan():
     with parallel(2):
         write(pd.concat([scan_rows(kind, verbose=True) for kind in MASKS]), PATH)
+        how = dict(relative=False, layers=LAYERS[:1], verbose=True)
+        write(pd.concat([scan_rows(kind, **how) for kind in MASKS]), GRAD_PATH)
         write(
             pd.concat(
                 [lengths_table(kind, s, verbose=True) for s in DEPTHS for kind in MASKS]
             ),
             LENGTHS_PATH,
         )
+
+
+def write_peers(*names):
+    found = [pd.read_csv(KNOWN_PATH)] if names else []
+    for name in names or MODELS:
+        if names:
+            found[0] = found[0][found[0]["model"] != name]
+        for change in CHANGES:
+            found.append(pd.DataFrame(known_rows(name, change)))
+            print(name, change, flush=True)
+    write(pd.concat(found), KNOWN_PATH)
 
 
 def write_families(*names):
@@ -882,6 +962,7 @@ if __name__ == "__main__":
     dict(
         live=write_live,
         scan=write_scan,
+        peers=write_peers,
         families=write_families,
         models=write_models,
         training=write_training,

@@ -84,6 +84,20 @@ class Source:
         "Trained weights of a network read from a model, for use in a program."
         return Trained(program, net, readout)
 
+    def entries_cov(self, s): # number of tokens
+        "Covariance of the embeddings if all entries of their tables had variance one."
+        if self.texts is None or not self.sizes:
+            return np.eye(s) # the embeddings themselves
+        ones = dict.fromkeys(self.sizes, 1.)
+        if self.config is not None:
+            cov = self.config.drawn_cov(self.texts, {"word": 0.} | ones)
+        elif "patch" in ones:
+            return np.eye(s)
+        else:
+            cov = embedding_cov(self.texts, self.embedding_scale**2*("word" in ones),
+                                ones.get("position", 0.)) + ones.get("type", 0.)
+        return cov if len(cov) == s else np.eye(s)
+
     def times(self, role):
         "Size of an embedding over its intended size."
         wanted = (self.wanted or {}).get(role)

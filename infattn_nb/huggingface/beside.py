@@ -6,6 +6,7 @@
 __all__ = ['verified', 'reads_images', 'first_position', 'most_positions']
 
 # %% ../../nbs/huggingface/beside.ipynb #be-imports
+import re
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -35,6 +36,7 @@ def verified(module, # a module, as for read_module
     positions or caps. The module is therefore run again with larger queries and keys,
     so that scores are of order one, and then of order one hundred."""
     blocks = reading.spec["blocks"]
+    remedy = _without_role(reading) + remedy
     varied = any(isinstance(b.attention.mask, np.ndarray) for b in blocks)
     k = min(s, 512 if varied else 64)
     if "position" in reading.tables and "patch" not in reading.tables:
@@ -61,6 +63,16 @@ def verified(module, # a module, as for read_module
     if reading.family.interleaved is None: # already determined by a run
         reading = reading._replace(family=reading.family._replace(interleaved=apart))
     return reading
+
+def _without_role(reading):
+    "A remark on matrices of the first block that no role names; empty without them."
+    known = {id(x) for x, _ in reading.parts[0].held}
+    left = [name for name, p in reading.body.named_parameters()
+            if re.search(r"(^|\.)0\.", name) and p.ndim > 1 and id(p) not in known]
+    if reading.kind != "roles" or not left:
+        return ""
+    return (f"{left[0]} has no role (a modulation of norms and branches, as in adaLN, "
+            "is supported only with constant factors, as `branch_scale`); ")
 
 def _blind(reading, given):
     "Is a matrix or factor of a block zero, so that the run cannot check the rest?"

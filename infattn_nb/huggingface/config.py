@@ -320,19 +320,29 @@ class Config(Entries):
         sizes = dict.fromkeys(roles, self.variance) if sizes is None else sizes
         if positions is None and self.fixed_positions:
             positions = sinusoids(max(map(len, texts)), self.width)
-        position = sizes.get("position", 0.) if positions is None else 0.
+        if positions is not None:
+            sizes = sizes | dict(position=0.)
+        cov = self.drawn_cov(texts, sizes)
         if "patch" in roles: # after a class token
+            texts = [[0, *text] for text in texts]
+        found = dict(cov=cov, texts=text_labels(texts) if len(texts) > 1 else None)
+        if positions is not None:
+            found |= beside_fixed(cov, texts, positions)
+        return found
+
+    def drawn_cov(self, texts, # labels of each text
+                  sizes, # variances by role
+                 ): # (s, s)
+        "Covariance of a coordinate of the embeddings that are drawn."
+        position = sizes.get("position", 0.)
+        if "patch" in self.family.embeddings:
             texts = [[0, *text] for text in texts]
             pixels = self.need("patch_size")**2*self.need("num_channels")
             cov = patches_cov(texts, sizes, pixels) + embedding_cov(texts, 0., position)
         else:
             square = self.embedding_scale*self.embedding_scale
             cov = embedding_cov(texts, square*sizes["word"], position)
-        cov = cov + sizes.get("type", 0.) # the same for all tokens
-        found = dict(cov=cov, texts=text_labels(texts) if len(texts) > 1 else None)
-        if positions is not None:
-            found |= beside_fixed(cov, texts, positions)
-        return found
+        return cov + sizes.get("type", 0.) # the same for all tokens
 
     def blocks(self, texts):
         "A Block for each layer."

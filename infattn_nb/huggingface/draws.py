@@ -121,7 +121,9 @@ def tables_unlike_draws(module, # a module of torch
 
 def is_frozen(table, parameters): # a parameter of torch, and all of its module
     "Whether a table is not trained although other parameters of the module are."
-    return not table.requires_grad and any(p.requires_grad for p in parameters)
+    def trained(x): # tensors of other libraries are
+        return getattr(x, "requires_grad", True)
+    return not trained(table) and any(map(trained, parameters))
 
 def some_rows(table, # a tensor of torch
               role, # of a table of embeddings, or "head"

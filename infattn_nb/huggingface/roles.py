@@ -281,10 +281,12 @@ def _factor_of(found, role, l):
         return None
     every = np.concatenate(held)
     if np.ptp(every) > 1e-6*abs(every).max():
+        typical = np.sqrt(np.mean(every**2))
         checks.reject("roles", f"name one number for {role!r} in each block",
                       f"{every.min():.4g} … {every.max():.4g} in block {l}",
-                      "only factors that are equal for both branches and all "
-                      "coordinates are supported")
+                      "factors that differ between branches or coordinates are not "
+                      f"supported; the nearest description is {role}={typical:.3g}, "
+                      "their root mean square, with verify=False and without this role")
     return float(every[0])
 
 def _layout_of(found, tensors):

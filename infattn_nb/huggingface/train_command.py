@@ -12,6 +12,7 @@ from functools import wraps
 from importlib.metadata import version as package_version
 from io import TextIOWrapper
 from json import dumps
+from textwrap import wrap
 
 from fastcore.script import Param, anno_parser
 
@@ -87,11 +88,13 @@ def _file_of(found, kind):
 def _lines(found): # text
     "The table, and the best rate of each width."
     rows = [found.table.to_string(float_format="{:.4g}".format), ""]
-    for n, best, good in zip(found.widths, found.best, found.as_good):
+    columns = found.widths, found.best, found.as_good, found.mean
+    for n, best, good, row in zip(*columns):
         others = [f"{x:g}" for x, y in zip(found.learning_rates, good)
                   if y and x != best]
         also = f" (as good: {', '.join(others)})" if others else ""
-        shown = f"{best:g}" if best == best else "none, as all networks diverged"
+        why = "diverged" if (row == row).all() else "diverged or were not reached"
+        shown = f"{best:g}" if best == best else f"none, as all networks {why}"
         rows.append(f"best rate at width {n:,}: {shown}{also}")
     return "\n".join([*rows, *_said(found)])
 
@@ -102,7 +105,6 @@ def _lines_of_check(found): # text
 
 def _said(found):
     "The verdict, on lines of at most 88 letters."
-    from textwrap import wrap
     return ["", *wrap(found.verdict, 88)]
 
 SCHEDULES = "constant", "linear", "cosine"
@@ -166,6 +168,7 @@ def infattn_train(
     clip_norm:str|None=None, # Largest norm of the gradients (default: no limit)
     warmup:str="0", # Steps of a linear warm-up of the rate
     schedule:str="constant", # Rate after the warm-up: constant, linear or cosine
+    at:str|None=None, # Another width, for which the rate is wanted
     check:bool=False, # Only check that a few steps move all widths alike
     seed:str="0", # Seed of all random numbers
     out:str|None=None, # Files .png .pdf .json .csv, separated by commas
@@ -177,7 +180,6 @@ def infattn_train(
     "Find the best learning rate at each width for a model given by its config.json."
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from infattn_nb.huggingface import coordinate_check, rate_transfer
     from infattn_nb.numerics import checks
     from infattn_nb.numerics.files import ending_well, typed_number, typed_text
     from infattn_nb.numerics.files import warnings_in_a_line, write
@@ -185,16 +187,18 @@ def infattn_train(
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     with ending_well("infattn_train", "nothing was written", "networks or widths"):
+        from infattn_nb.huggingface import coordinate_check, rate_transfer # slow
         places = _places(out)
         text = typed_text(text, "text")
         if text is None:
             checks.reject("text", "be given", "none",
                           "pass e.g. --text 'to be or not to be'")
         typed = dict(base_width=base_width, steps=steps, size=size, layers=layers,
-                     tokens=tokens, seed=seed, warmup=warmup)
+                     tokens=tokens, seed=seed, warmup=warmup, at=at)
         real = dict(momentum=momentum, weight_decay=weight_decay, clip_norm=clip_norm)
         numbers = {name: typed_number(x, name.replace("_", "-"))
                    for name, x in typed.items()}
+        asked = checks.optional(numbers.pop("at"), checks.count, "at")
         start = checks.count(numbers.pop("seed"), "seed", 0, float("inf"))
         texts, letters = letters_of(text, numbers.pop("tokens"))
         model = model_of(config, letters, numbers.pop("layers"))
@@ -224,9 +228,12 @@ def infattn_train(
         for path, kind in places:
             write(path, _file_of(found, kind))
         if json:
-            print(dumps(found.numbers(), ensure_ascii=False, indent=1))
+            rate = {} if asked is None else dict(at=asked, rate=_rate_at(found, asked))
+            print(dumps(found.numbers() | rate, ensure_ascii=False, indent=1))
         elif not quiet:
             print(_lines(found))
+            if asked is not None:
+                print(*wrap(_said_at(found, asked), 88), sep="\n")
             print(*(str(path) for path, _ in places), sep="\n", flush=True)
         if found.interrupted:
             print(f"infattn_train: interrupted; {done} of {_unknown(found).size} runs "
@@ -246,6 +253,25 @@ def _print_check(coordinate_check, model, texts, widths, how, places, quiet, jso
         print(dumps(found.numbers(), ensure_ascii=False, indent=1))
     elif not quiet:
         print(_lines_of_check(found), *(str(path) for path, _ in places), sep="\n")
+
+def _rate_at(found, width):
+    "The rate at another width, or None."
+    try:
+        return found.rate_at(width)
+    except ValueError:
+        return None
+
+def _said_at(found, width): # a RateTransfer
+    "The rate at another width, in a sentence."
+    try:
+        rate = found.rate_at(width)
+    except ValueError as e:
+        return str(e)
+    nearest = min(found.widths, key=lambda n: max(n/width, width/n))
+    times = max(nearest/width, width/nearest)
+    said = f"at width {width:,} take {rate:g}"
+    return said if times == 1 else (f"{said}; this width was not trained, and it differs "
+                                    f"from the nearest one by a factor of {times:.3g}")
 
 def _unknown(found):
     "Runs that an interruption left out, boolean (widths, rates)."

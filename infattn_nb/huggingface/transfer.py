@@ -133,10 +133,8 @@ class RateTransfer:
             lacks = "width" if len(n) == 1 else "learning rate"
             return (f"one {lacks} does not show a transfer; of this grid take {last:g} "
                     f"at width {n[-1]}")
-        everywhere = np.flatnonzero(self.as_good[there].all(0))
-        if len(everywhere):
-            mean = self.mean[there][-1, everywhere]
-            rate = self.learning_rates[everywhere[int(mean.argmin())]]
+        rate = self._common
+        if rate is not None:
             return (f"the rate {rate:g} is as good as the best one at every width from "
                     f"{n[0]} to {n[-1]}, so take it at {n[-1]}")
         shown = ", ".join(f"{x:g} at {width}" for x, width in zip(best, n))
@@ -144,11 +142,56 @@ class RateTransfer:
                     f"(best: {shown}), so "
                 f"the rate does not transfer; take {last:g} at {n[-1]}")
 
+    @property
+    def _common(self):
+        "The rate that is as good as the best one at every width; None if there is none."
+        there = np.isfinite(self.best)
+        everywhere = np.flatnonzero(self.as_good[there].all(0))
+        if not there.any() or not len(everywhere):
+            return None
+        mean = self.mean[there][-1, everywhere]
+        return self.learning_rates[everywhere[int(mean.argmin())]]
+
+    def rate_at(self, width: int) -> float:
+        """The learning rate to take at a width, which need not be one of `widths`.
+
+        If one rate is as good as the best one at all widths that were trained, this
+        rate is also returned for other widths. This is an extrapolation, which is not
+        tested by the result.
+
+        Parameters
+        ----------
+        width
+            n, at least 1
+
+        Returns
+        -------
+        float
+            The rate.
+
+        Raises
+        ------
+        ValueError
+            If the width was not trained, and no rate transfers between widths.
+        """
+        n = checks.count(width, "width")
+        trained = [w for w, x in zip(self.widths, self.best) if np.isfinite(x)]
+        common = self._common if len(trained) > 1 < len(self.learning_rates) else None
+        if common is not None:
+            return float(common)
+        if n in trained:
+            return float(self.best[self.widths.index(n)])
+        checks.reject("width", "be one of the widths that were trained, because no rate "
+                      "is known to transfer", f"{n:,}", "train at this width, or with "
+                      "parametrization='mup' at several widths")
+
     def _doubts(self):
         "Sentences on a grid that is too narrow, and on unknown errors."
         rates = self.learning_rates
         for end, word in ((0, "smaller"), (-1, "larger")):
-            at = [f"{n:,}" for n, x in zip(self.widths, self.best) if x == rates[end]]
+            reached = ~np.isnan(self.loss[..., 0]).any(1)
+            at = [f"{n:,}" for n, x, all_rates in zip(self.widths, self.best, reached)
+                  if x == rates[end] and all_rates]
             if at and len(rates) > 1:
                 yield (f"the best rate at {', '.join(at)} is at the end of the grid, "
                        "so "

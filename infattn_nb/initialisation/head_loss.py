@@ -21,9 +21,11 @@ def expected_loss(words: int, # V
                   own: ArrayLike = 0., # mean logit of the token at each position
                   bias: ArrayLike = 0., # one number, or one for each word
                   cap: float | None = None, # c, for logits c·tanh(z/c)
+                  own_sd: ArrayLike | None = None, # of the own tokens' logits; None = σ
                  ) -> float: # mean over these tokens
     "Mean loss E log Σ exp z for a random next token that is not in the text."
     own = np.ravel(own)
+    own_sds = np.broadcast_to(sd if own_sd is None else own_sd, own.shape)
     biases = np.ravel(bias)
     biases = biases - biases.mean() # a constant changes no loss
     far = abs(own).max() + abs(biases).max()
@@ -35,16 +37,17 @@ def expected_loss(words: int, # V
     u = np.linspace(low, 9*sd + far + 6., 6001)
     def capped(z):
         return z if cap is None else cap*np.tanh(z/cap)
-    def log_φ(mean):
+    def log_φ(mean, sd):
         with np.errstate(over="ignore", divide="ignore"):
             return np.log(np.exp(-np.exp(u[:, None] + capped(mean + sd*x))) @ weight)
-    all_words = log_φ(0.)
+    all_words = log_φ(0., sd)
     if biases.any(): # the mean over words of log φ(u + b)
         all_words = _mean_shifted(u, all_words, biases)
     with np.errstate(over="ignore"):
         rest = np.exp((words - 1)*all_words)
         below = np.exp(-np.exp(u))
-    losses = [np.trapezoid(below - rest*np.exp(log_φ(mean)), u) for mean in own]
+    losses = [np.trapezoid(below - rest*np.exp(log_φ(*at)), u)
+              for at in zip(own, own_sds)]
     return float(np.mean(losses))
 
 def _mean_shifted(u, values, bias):
@@ -101,9 +104,9 @@ def head_loss(t: Transformer, n: float, # a width
     std = word if head.tied else head.std
     scale = head.scale
     sd = float(scale*std*np.sqrt(n))
-    own = scale*_own_logits(t, n, word, seed) if head.tied else np.zeros(1)
+    own, own_sd = scale*_own_logits(t, n, word, seed) if head.tied else (0., sd)
     bias = 0. if head.bias is None else scale*head.bias
-    loss = expected_loss(words, sd, own, bias, head.cap)
+    loss = expected_loss(words, sd, own, bias, head.cap, own_sd)
     return HeadLoss(words, std, sd, loss, head.tied, head.bias_std)
 
 def no_loss(t, n, words) -> str: # arguments of head_loss
@@ -132,8 +135,8 @@ def _head_of(source, words):
         return Head()
     return source.head
 
-def _own_logits(t, n, word, seed):
-    "Mean logit of the token at each position, in a few networks."
+def _own_logits(t, n, word, seed): # (2, s)
+    "Mean and standard deviation of the logit of the token at each position."
     bare = replace(t, final_norm=False).chain(n, max(4, int(2048/n)), seed)
     sizes = np.einsum("...ii->...i", bare.gram)
     norm = np.sqrt(sizes[:, -1].mean(0))
@@ -142,4 +145,21 @@ def _own_logits(t, n, word, seed):
     config = source.config
     scale = source.embedding_scale if config is None else config.embedding_scale
     size = 1. if t.first_norm is None else np.sqrt(t.mean_square)
-    return skips*n*scale*word**2/(size*norm)
+    cosine = np.minimum(skips*scale*word/(size*norm), 1.) # of its embedding and X_L
+    return n*word*_products(cosine, n, t.first_norm is None)
+
+def _products(a, n, of_any_length): # cosines a, (s,); -> (2, s)
+    """Mean and standard deviation of ⟨w, x⟩/n, where x is a ŵ + √(1 − a²) z, normalised.
+
+    The n coordinates of w and z are standard normal; ŵ is w, or w/‖w‖·√n."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(5)
+    g, h, l = np.meshgrid(nodes, nodes, nodes, indexing="ij")
+    weight = np.einsum("i,j,k->ijk", *3*[weights/weights.sum()]).ravel()
+    def length(x): # of n standard normals, over √n
+        return (1 - 2/(9*n) + x.ravel()*np.sqrt(2/(9*n)))**1.5 # Wilson and Hilferty
+    across = np.sqrt(1 - a*a)[:, None]
+    along = a[:, None]*(length(l) if of_any_length else 1.)
+    along = along + across*g.ravel()/np.sqrt(n)
+    product = length(l)*along/np.hypot(along, across*length(h))
+    mean = product @ weight
+    return np.array([mean, np.sqrt(np.maximum(product**2 @ weight - mean**2, 0.))])

@@ -22,7 +22,7 @@ from ..numerics.workers import progress_bar
 from ..transformer.network import Transformer, in_its_weights
 from ..transformer.passes import token_cosine
 from .diagnosis import MATRIX_NAMES, Diagnosis, attended, drawn
-from .diagnosis import entropy_share
+from .diagnosis import entropy_share, fan_ins, own_width
 from .diagnosis import Share, kernel_share
 
 # %% ../../nbs/initialisation/measured.ipynb #me-measured
@@ -43,7 +43,8 @@ class Measured(NamedTuple):
     entropy: np.ndarray # relative entropy with infinitely many heads, (L,)
     pattern: Pattern | None # None without attention
     alone: dict | None # result of `first_layer`
-    raw: dict # name -> (L,): norm of .grad divided by √θ
+    sd: dict # name -> (L,): standard deviation of an entry; of zeros, 1/√fan-in
+    relative: bool # are gradients multiplied by it?
 
     @property
     def share(self):
@@ -79,15 +80,17 @@ def is_large(t: Transformer, n: float, size: int) -> bool:
     return size*t.numbers(n) > _AFFORDABLE/16
 
 def measure(t, wide, n, size, seed, # wide: the network for infinite width
-            *, readout: Any, progress: bool, # options of a report
+            *, readout: Any, relative: bool, progress: bool, # options of a report
            ) -> Measured:
     "Draw networks at width n and at infinite width, and measure them."
     seeds = seed.spawn(5)
+    at = own_width(t, n)
     step = 5 if n < np.inf else 0 # time per network, infinite width 1
     with progress_bar(progress, total=size*(step + 2), smoothing=0,
                       bar_format="{percentage:3.0f} %|{bar}| {remaining} left") as bar:
         def some(net, width, stream, step):
-            return drawn(net, width, size, stream, readout=readout,
+            return drawn(net, width, size, stream, readout=readout, at=at,
+                         relative=relative,
                          progress=lambda number: bar.update(step*number))
         limit = some(wide, np.inf, seeds[0 if n == np.inf else 1], 1)
         finite = limit if n == np.inf else some(t, n, seeds[0], step)
@@ -98,13 +101,14 @@ def measure(t, wide, n, size, seed, # wide: the network for infinite width
     entropy = entropy_share(kernel.entropy, attended(t))
     alone = first_layer(t, n, seeds[4])
     cosine = token_cosine(kernel.gram, t.texts)
-    raw = {} # √(fan-in/variance)
+    sd = {}
     weights = in_its_weights(t)
     for name in weights.matrices:
         variance = weights.per_block("variance", name)
-        fan_in = weights.per_block("fan_in", name, n)
-        raw[name] = np.sqrt(fan_in/np.where(variance > 0, variance, 1.))
-    return Measured(n, finite, limit, cosine, entropy, pattern, alone, raw)
+        unit = np.where(variance != 0, variance, 1.)
+        with np.errstate(divide="ignore"): # a bias at infinite width
+            sd[name] = np.sqrt(unit/fan_ins(weights, name, at))
+    return Measured(n, finite, limit, cosine, entropy, pattern, alone, sd, relative)
 
 # %% ../../nbs/initialisation/measured.ipynb #rp-pattern
 def most_focused(t, n, seed) -> Pattern | None: # None without attention

@@ -26,7 +26,8 @@ from .diagnosis import typical_norm
 class Thresholds:
     """The bounds by which a scan and a report judge networks.
 
-    A threshold of None switches its criterion off.
+    A threshold of None switches its criterion off. Gradients are norms of torch's
+    `.grad`, or relative norms if a report or a scan is called with `relative=True`.
 
     Parameters
     ----------
@@ -194,8 +195,8 @@ def number_said(x, ends) -> str: # ends: (low, high), or None
 # %% ../../nbs/initialisation/quantities.ipynb #qu-peers
 PEERS = { # models at their own initialisation and width, 16 tokens
     "even": {"GPT-2": .994, "BERT": .994, "Llama": .71, "Pythia": .990, "Qwen": .991},
-    "depth": {"GPT-2": 19., "BERT": 1.7, "Llama": 92., "Pythia": 7.1, "Qwen": 44.},
-    "width": {"GPT-2": .10, "BERT": .067, "Llama": .081, "Pythia": .066, "Qwen": .12}}
+    "depth": {"GPT-2": 19., "BERT": 1.7, "Llama": 92., "Pythia": 7.2, "Qwen": 45.},
+    "width": {"GPT-2": .09, "BERT": .065, "Llama": .059, "Pythia": .063, "Qwen": .17}}
 
 def standing(value, # number of this network
              known, # name of a model -> number of this model
@@ -240,9 +241,7 @@ def _fading(d, x):
     typical = typical_norm(norms[name])
     first = np.nanargmax(typical) + 1
     last = np.nanargmin(typical) + 1
-    shown = MATRIX_NAMES[name]
-    verb = "receive" if shown.endswith("s") else "receives"
-    return dict(matrix=f"{shown} {verb}", first=first, last=last,
+    return dict(matrix=MATRIX_NAMES[name], first=first, last=last,
                 end="early" if first < last else "late")
 
 def _no_depth(d):
@@ -274,8 +273,14 @@ def _varying(d, x):
     return dict(factor=factor)
 
 def _share(d):
+    if d.tangent.any() and not d.embedding.any():
+        return np.nan
     whole = d.tangent + d.embedding
     return np.divide(d.tangent, whole, out=np.zeros(len(whole)), where=whole > 0).mean()
+
+def _no_share(d):
+    return ("blocks and embeddings are not compared, because at infinite width the "
+            ".grad of embeddings is negligible: pass a width, or relative=True")
 
 def _added(m):
     "Standard deviation added by finite width, from a record of both widths."
@@ -329,12 +334,12 @@ QUANTITIES = (
         parts=_ratios, most=True, threshold="max_gradient_ratio", interval="[1, ∞)",
         beyond="uneven", by_ratio=True, axis="residual",
         tried="a factor of", blank=_no_depth, more=_fading, peers=PEERS["depth"],
-        fine="gradients reach every block: {matrix} at most {x} times as large a "
-        "gradient in block {first} as in block {last}",
-        partly="among matrices with a gradient, {matrix} at most {x} times as large a "
-        "gradient in block {first} as in block {last}",
-        crossed="gradients are much larger in the {end} blocks: {matrix} {x} times as "
-        "large a gradient in block {first} as in block {last}"),
+        fine="gradients reach every block: the norm of {gradient} of {matrix} is at "
+        "most {x} times as large in block {first} as in block {last}",
+        partly="among matrices with a gradient, the norm of {gradient} of {matrix} is "
+        "at most {x} times as large in block {first} as in block {last}",
+        crossed="gradients are much larger in the {end} blocks: the norm of {gradient} "
+        "of {matrix} is {x} times as large in block {first} as in block {last}"),
     Quantity(
         name="queries", asked="do queries and keys learn?",
         number="gradient of queries and keys, divided by that of values, in the block "
@@ -342,30 +347,30 @@ QUANTITIES = (
         parts=_queries, most=False, threshold="min_query_gradient", interval="[0, ∞)",
         beyond="too small", by_ratio=True, axis="scores", up=True,
         tried="at least", blank=_no_queries,
-        fine="queries and keys receive enough gradient: at least {x} times that of "
-        "values, in block {worst}",
-        partly="where they receive a gradient, queries and keys receive at least {x} "
-        "times that of values, in block {worst}",
-        crossed="queries and keys receive too little gradient in {blocks}: {x} times "
-        "that of values in block {worst}"),
+        fine="queries and keys receive enough gradient: the norm of their {gradient} "
+        "is at least {x} times that of values, in block {worst}",
+        partly="where queries and keys receive a gradient, the norm of their "
+        "{gradient} is at least {x} times that of values, in block {worst}",
+        crossed="queries and keys receive too little gradient in {blocks}: the norm of "
+        "their {gradient} is {x} times that of values in block {worst}"),
     Quantity(
         name="spread", asked="do all seeds behave alike?",
         number="standard deviation of log Θ from network to network",
         parts=_spread, most=True, threshold="max_spread", interval="[0, ∞)",
         beyond="scattered", by_ratio=True, axis="residual", tried="sd", more=_varying,
-        fine="networks with different seeds are similar: Θ, the sum of all squared "
-        "gradients, {factor}, and the sd of its logarithm is {x}",
-        crossed="networks with different seeds differ much: Θ, the sum of all squared "
-        "gradients, {factor}, and the sd of its logarithm is {x}"),
+        fine="networks with different seeds are similar: Θ, the squared norm of "
+        "{gradient} of all blocks, {factor}, and the sd of its logarithm is {x}",
+        crossed="networks with different seeds differ much: Θ, the squared norm of "
+        "{gradient} of all blocks, {factor}, and the sd of its logarithm is {x}"),
     Quantity(
         name="blocks", asked="do the blocks contribute?",
         number="share of the blocks in the squared gradients of blocks and embeddings",
         parts=_share, most=False, threshold="min_block_share", interval="[0, 1]",
-        beyond="idle", axis="residual", up=True, tried="a share of",
-        fine="the blocks contribute: {x} of the squared gradients of blocks and "
-        "embeddings",
-        crossed="the blocks hardly contribute: {x} of the squared gradients of blocks "
-        "and embeddings"))
+        beyond="idle", axis="residual", up=True, tried="a share of", blank=_no_share,
+        fine="the blocks contribute: {x} of the squared norm of {gradient} of blocks "
+        "and embeddings",
+        crossed="the blocks hardly contribute: {x} of the squared norm of {gradient} "
+        "of blocks and embeddings"))
 
 WIDTH = Quantity( # from both widths; scans draw only one
     name="width", asked="is it wide enough?",

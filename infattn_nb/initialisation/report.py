@@ -32,9 +32,9 @@ from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import progress_bar
 from ..huggingface.weights import departed, handles_of
 from ..transformer.network import Transformer, at_width
-from .diagnosis import MATRIX_NAMES, READOUTS, Share
+from .diagnosis import GRADIENTS, MATRIX_NAMES, READOUTS, Share
 from .diagnosis import dead_matrices, drawn
-from .diagnosis import living_norms, readout_cov, readout_said
+from .diagnosis import living_norms, own_width, readout_cov, readout_said
 from .diagnosis import score_ratio
 from .diagnosis import counted, spread, typical_norm
 from .diagnosis import warn_if_long
@@ -109,7 +109,8 @@ def _verdict(x, m, dead):
         return None
     partly = bool(q.partly and dead[0]) and not x.is_crossed
     template = q.crossed if x.is_crossed else q.partly if partly else q.fine
-    text = template.format(**_words(x, seen, dead))
+    words = _words(x, seen, dead) | dict(gradient=GRADIENTS[m.relative])
+    text = template.format(**words)
     if q.name == "dead":
         return Verdict(q.name, "!", text)
     mark = "!" if x.is_crossed else "·" if partly else "✓"
@@ -242,7 +243,7 @@ _OFTEN_CROSSED = 2 # crossed thresholds assumed when time is estimated
 
 def advice_of(findings, d, # findings on a network, and its Diagnosis
               t, wide, # the network, and the network for infinite width
-              readout, seed, progress=False, # options of a report
+              how, seed, progress=False, # options of `drawn`; of a report
              ) -> dict: # name of a quantity -> a sentence
     "For each crossed threshold, the factor closest to one that suffices, in words."
     crossed = [x for x in findings if x.is_crossed and _can_be_mended(x, d)]
@@ -254,8 +255,8 @@ def advice_of(findings, d, # findings on a network, and its Diagnosis
         def tried(axis, factor):
             changes = {"residual": 1., "scores": 1.} | {axis: factor}
             bar.update(1)
-            return _quickly(scaled(wide, **changes), axis in backward, readout, number,
-                            seed)
+            return _quickly(scaled(wide, **changes), axis in backward, number, seed,
+                            how)
         handles = handles_of(t)
         return {x.quantity.name: _mildest(x, tried, getattr(handles, x.quantity.axis))
                 for x in crossed}
@@ -288,11 +289,10 @@ def _mildest(x, tried, handle):
 def _number_tried(t):
     return 4 if len(t.cov) <= 128 else 2
 
-def _quickly(t, gradients, readout, number, seed):
+def _quickly(t, gradients, number, seed, how):
     "A few networks at infinite width; None if their numbers overflow."
     try:
-        return drawn(t, np.inf, number, seed, readout=readout, gradients=gradients,
-                     silent=True)
+        return drawn(t, np.inf, number, seed, gradients=gradients, silent=True, **how)
     except (Overflow, np.linalg.LinAlgError):
         return None
 
@@ -488,6 +488,7 @@ class Report:
                   for name, column in self.table.items()}
         whole = {name: plain(x) for name, x in self._in_numbers().items()}
         return dict(title=self.title, networks=self.size, readout=self.readout,
+                    gradients=GRADIENTS[self.measured.relative],
                     crossed=self.crossed, verdicts=said, numbers=whole,
                     blocks=blocks, call=self.call, versions=self.versions)
 
@@ -518,7 +519,10 @@ class Report:
 
     @property
     def table(self) -> "DataFrame":
-        "A DataFrame with means over networks, a row per block."
+        """A DataFrame with means over networks, a row per block.
+
+        At infinite width, without a width of the network's own, norms of .grad are
+        divided by √n."""
         import pandas as pd # imported late, because it takes time
         m = self.measured
         finite = m.finite
@@ -527,11 +531,11 @@ class Report:
                    "cosine, many heads": m.cosine[1:],
                    "entropy": finite.entropy.mean(0),
                    "entropy, many heads": m.entropy}
-        columns |= {MATRIX_NAMES[k]: typical_norm(θ)
-                    for k, θ in finite.squared_norms.items()}
-        if self.width < np.inf:
-            columns |= {f"{MATRIX_NAMES[k]}, .grad": typical_norm(θ)*m.raw[k]
-                        for k, θ in finite.squared_norms.items()}
+        for relative, unit in GRADIENTS.items():
+            power = relative - m.relative # of the standard deviation, to convert units
+            if not power or self.width < np.inf:
+                columns |= {f"{MATRIX_NAMES[k]}, {unit}": typical_norm(θ)*m.sd[k]**power
+                            for k, θ in finite.squared_norms.items()}
         if "q" in finite.squared_norms:
             columns["queries, keys/values"] = score_ratio(living_norms(finite))
         columns |= {"spread": _block_spread(finite), "spread, n = ∞":
@@ -647,11 +651,12 @@ def report(transformer: Transformer, width: float | None = None,
            size: int | None = None, rng: Rng = None, *, readout: Any = "all",
            labels: Any = None, title: str | None = None,
            thresholds: Thresholds = Thresholds(), verbose: bool = False,
-           fixed: str = "variance", vocab_size: int | None = None) -> Report:
+           fixed: str = "variance", vocab_size: int | None = None,
+           relative: bool = False) -> Report:
     """Describe a network before training, in sentences and pictures.
 
     Networks are drawn at this width, and the same number of networks at infinite
-    width. There is a sentence for each quantity that a scan uses. If a threshold is
+    width. Gradients are norms of torch's `.grad` of each tensor. There is a sentence for each quantity that a scan uses. If a threshold is
     crossed, the sentence states the factor of branches or scores closest to one that
     suffices. The report also states the loss of a language model's head before the
     first step. If the first attention layer is a layer of the theorem (without rotary
@@ -689,6 +694,9 @@ def report(transformer: Transformer, width: float | None = None,
     vocab_size
         size of the vocabulary of a language model's head, at least 2; None = as in its
         config
+    relative
+        judge changes in relative units? Then .grad of each tensor is multiplied by the
+        standard deviation of its entries (of a tensor of zeros: by 1/√fan-in)
 
     Returns
     -------
@@ -720,17 +728,20 @@ def report(transformer: Transformer, width: float | None = None,
     asked = _arguments(dict(width=n, size=size, readout=readout))
     asked += "" if fixed == "variance" else f", fixed={fixed!r}"
     asked += "" if vocab_size is None else f", vocab_size={vocab_size}"
+    asked += ", relative=True" if checks.flag(relative, "relative") else ""
     if changed:
         asked += f", thresholds=Thresholds({_arguments(changed)})"
     call = f"report(transformer, {asked}, rng={said})"
     wide = _widened(t, n)
     if is_large(t, n, size):
         _warn_of_time(t, wide, n, read, size)
-    found = measure(t, wide, n, size, seed, readout=readout, progress=verbose)
+    found = measure(t, wide, n, size, seed, readout=readout, relative=relative,
+                    progress=verbose)
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
     versions = {name: package_version(name) for name in packages}
     versions["Python"] = python_version()
-    advice = advice_of(judge(found.finite, thresholds), found.finite, t, wide, readout,
+    how = dict(readout=readout, relative=relative, at=own_width(t, n))
+    advice = advice_of(judge(found.finite, thresholds), found.finite, t, wide, how,
                        seed.spawn(1)[0], verbose)
     return Report(title, repr(t), n, size, words, thresholds, found, call, versions,
                   advice=advice, drawn=tuple(departed(given)),

@@ -29,6 +29,7 @@ def report_of(config, # path of a config.json, or a built-in name
               seed=0, # determines all random numbers
               progress=False, # True: show a progress bar
               fixed="variance", # kept at another width; or "std"
+              relative=False, # gradients in relative units?
              ): # Report, with the command that makes it
     "The report of a config, with the command that makes it."
     from infattn_nb.initialisation.report import report # late: after threads are set
@@ -42,15 +43,16 @@ def report_of(config, # path of a config.json, or a built-in name
     beside = None
     if against is not None:
         beside = report_of(against, tokens=tokens, text=text, width=width, size=size,
-                           seed=seed, progress=progress, fixed=fixed)
+                           seed=seed, progress=progress, fixed=fixed, relative=relative)
     title = config if config in READY else f"{read.title} ({Path(config).name})"
     labels = words if len(words) == len(net.cov) else None # images have one more token
     found = report(net, width, size, seed, labels=labels, title=title,
-                   verbose=progress, fixed=fixed)
+                   verbose=progress, fixed=fixed, relative=relative)
     options = dict(against=against, tokens=tokens, text=text, width=width,
                    size=found.size, seed=seed,
                    fixed=None if fixed == "variance" else fixed)
     said = [f"--{k} {shlex.quote(str(v))}" for k, v in options.items() if v is not None]
+    said += ["--relative"] if relative else []
     call = " ".join(["infattn_report", shlex.quote(str(config)), *said])
     return replace(found, call=call, source=read.text, against=beside)
 
@@ -91,6 +93,7 @@ def infattn_report(
     width:str|None=None, # Width of the stream (default: the config's)
     fixed:str="variance", # At another width: fan-in × "variance" is kept, or "std"
     size:str|None=None, # Networks at each of two widths (default: 4 to 96)
+    relative:bool=False, # Gradients: .grad × sd of the entries, instead of .grad
     seed:int|str=0, # Seed of all random numbers
     quiet:bool=False, # No progress bar, no messages
     json:bool=False, # Print all numbers as JSON; a file only with --out
@@ -100,19 +103,20 @@ def infattn_report(
     "Describe a transformer before training, on one page, from its config.json."
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from infattn_nb.initialisation.report import file_of
     from infattn_nb.numerics.files import ending_well, typed_number, typed_text
     from infattn_nb.numerics.files import warnings_in_a_line
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale has no π
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     with ending_well("infattn_report", "nothing was written", "--tokens"):
+        from infattn_nb.initialisation.report import file_of # slow
         path, to_terminal = _place(out, json)
         typed = dict(tokens=tokens, width=width, size=size, seed=seed)
         numbers = {name: typed_number(x, name) for name, x in typed.items()}
         with warnings_in_a_line("infattn_report", quiet):
             found = report_of(config, against=against, text=typed_text(text, "text"),
-                              progress=not quiet, fixed=fixed, **numbers)
+                              progress=not quiet, fixed=fixed, relative=relative,
+                              **numbers)
             if path is not None:
                 found.save(path)
         if json:

@@ -24,7 +24,7 @@ from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import in_order, progress_bar
 from ..huggingface.weights import handles_of
 from ..transformer.network import Transformer
-from .diagnosis import READOUTS, counted, drawn
+from .diagnosis import GRADIENTS, READOUTS, counted, drawn, own_width
 from .diagnosis import readout_cov, warn_if_long
 from .quantities import QUANTITIES, Thresholds, jackknife, judge, quantity
 from .quantities import score_of, without_each
@@ -70,7 +70,8 @@ class Scan:
     table
         DataFrame, one row per network: rule ("" on the grid), layers, residual, scores
         and embeddings (for a rule: its strength, scale of scores and size of
-        embeddings, relative to the given network), readout, a number for each quantity,
+        embeddings, relative to the given network), readout, gradients (".grad", or
+        ".grad × sd" if relative), a number for each quantity,
         score (powers of ten beyond the threshold, for the worst quantity; ≤ 0: within
         all thresholds), worst (name of the worst quantity, or overflow)
     transformer
@@ -212,8 +213,9 @@ class Scan:
         cells = len(self._whole) - rules
         said = (f"Scan: {counted(cells, 'cell')} and {counted(rules, 'network')} by "
                 "rules")
-        read = self._whole.get("readout")
-        return said if read is None else f"{said}, {READOUTS.get(read[0], read[0])}"
+        about = {"readout": READOUTS, "gradients": {}}
+        held = {name: self._whole[name][0] for name in about if name in self._whole}
+        return ", ".join([said, *(about[k].get(x, x) for k, x in held.items())])
 
     def _held(self, row):
         "Number of cells of this depth that are within all thresholds."
@@ -293,7 +295,8 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
          layers: Iterable[int] | None = None, embeddings: Iterable[float] = (1,),
          rules: Iterable[str] = tuple(PUBLISHED_RULES), width: float | None = None,
          size: int = 16, rng: Rng = None, readout: Any = "all",
-         thresholds: Thresholds = Thresholds(), verbose: bool = False) -> Scan:
+         thresholds: Thresholds = Thresholds(), verbose: bool = False,
+         relative: bool = False) -> Scan:
     """Evaluate a network over a grid of scales and depths.
 
     Every cell is judged by the quantity of a report that is worst relative to its
@@ -329,6 +332,10 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
         bounds by which the networks are judged; None switches a criterion off
     verbose
         show a progress bar?
+    relative
+        judge changes in relative units, as in report? Otherwise gradients are norms of
+        torch's .grad. At infinite width, this needs the fan-ins at the network's own
+        width; without one, blocks and embeddings are not compared
 
     Returns
     -------
@@ -340,6 +347,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
                 "pass e.g. Thresholds(max_cosine=.95)")
     n = t.plan(width, readout_cov(t, readout)).n # checks the arguments
     checks.flag(verbose, "verbose")
+    checks.flag(relative, "relative")
     wanted = _several(len(t.blocks) if layers is None else layers, "layers", "[12]")
     depths = _once(checks.count(L, "layers") for L in wanted)
     named = _once(rule_named(name, "rules") for name in _several(rules, "rules"))
@@ -347,7 +355,8 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
                _factors(scores, "scores")]
     jobs = list(_cells(t, depths, factors, named, width))
     how = dict(n=n, size=checks.count(size, "size", least=2),
-               seed=seed_sequence(rng).spawn(1)[0], readout=readout)
+               seed=seed_sequence(rng).spawn(1)[0], readout=readout, relative=relative,
+               at=own_width(t, n))
     networks = (net for _, net in jobs if net is not None)
     deepest = max(networks, key=lambda net: len(net.blocks), default=t)
     blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
@@ -388,7 +397,7 @@ def _judged(how, limits, about, t):
     d = None if t is None else _diagnosed(t, **how)
     readout = how["readout"]
     read = readout if isinstance(readout, str) else "its own covariance"
-    about = about | dict(readout=read)
+    about = about | dict(readout=read, gradients=GRADIENTS[how["relative"]])
     if d is None:
         numbers = dict.fromkeys((q.name for q in QUANTITIES), np.nan)
         return about | numbers | dict(score=np.inf, error=0., worst="overflow")
@@ -406,10 +415,10 @@ def _error(worst, d, limits):
     with np.errstate(invalid="ignore"): # infinite scores
         return jackknife(without_each(lambda x: q.power(q.value(x), limit), d))
 
-def _diagnosed(t, n, size, seed, readout):
+def _diagnosed(t, n, size, seed, **how):
     "The record of a cell's networks; None if their numbers overflow."
     try:
-        d = drawn(t, n, size, seed, readout=readout, silent=True)
+        d = drawn(t, n, size, seed, silent=True, **how)
     except (Overflow, np.linalg.LinAlgError):
         return None
     is_finite = np.isfinite(d.stream).all() and np.isfinite(d.size).all()

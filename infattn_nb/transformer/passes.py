@@ -155,18 +155,21 @@ class Network(Part):
 
     def start(self, n, coords, b, rng):
         "The stream before the first block, b samples, with `coords` explicit units."
+        x = self.embed(n, coords, b, rng)
+        return self.first_norm.apply(x)[0] if self.first_norm else x
+
+    def embed(self, n, coords, b, rng):
+        "The embeddings before a first norm, b samples."
         if coords and self.embeddings is not None:
-            x = given_embeddings(self.embeddings, n, coords, b)
-        elif np.ndim(self.random_embeddings): # a random part is added to the known part
+            return given_embeddings(self.embeddings, n, coords, b)
+        if np.ndim(self.random_embeddings): # a random part is added to the known part
             known = self.cov - self.random_embeddings
             x = given_gram(known, self.mean, n, coords, b, rng)
             drawn = np.broadcast_to(self.random_embeddings, (b, *known.shape))
-            x = add(x, drawn, rng).total
-        elif self.random_embeddings:
-            x = random_coordinates(self.cov, self.mean, n, coords, b, rng)
-        else:
-            x = given_gram(self.cov, self.mean, n, coords, b, rng)
-        return self.first_norm.apply(x)[0] if self.first_norm else x
+            return add(x, drawn, rng).total
+        if self.random_embeddings:
+            return random_coordinates(self.cov, self.mean, n, coords, b, rng)
+        return given_gram(self.cov, self.mean, n, coords, b, rng)
 
     def forward(self, x, rng, keep=None):
         "Yield the records of the blocks in order; `keep` as in `Block.forward`."
@@ -290,16 +293,22 @@ class Network(Part):
             squared_weight_norms[name] = np.multiply(fan_in, x, out=np.zeros(x.shape),
                                              where=x != 0) # 0·∞ = 0
         return Gradients(self._chain_of(drawn.there), drawn.gram, drawn.inner, norms,
-                         squared_weight_norms, drawn.tangent, squared_unit_norms)
+                         squared_weight_norms, drawn.tangent, squared_unit_norms,
+                         drawn.embedding_gram)
 
     def _gradients(self, plan, size, rng):
         "Draw both passes of any number of networks, in pieces that fit into the cache."
         def some(b):
-            x = self.start(plan.n, 0, b, rng)
+            embedded = self.embed(plan.n, 0, b, rng)
+            norm = self.first_norm
+            x = norm.apply(embedded)[0] if norm else embedded
             if self.follows_all(plan.n):
                 x = in_whole_frame(x)
             records = list(self.forward(x, rng, "all"))
             shots = list(self.back(records, plan.cov, rng))[::-1]
+            first = shots[0].g
+            if norm:
+                first = norm.back(first, x.coordinates(), norm.factor(embedded))
             gram = np.stack([shot.g.gram() for shot in shots], axis=1)
             inner = np.stack([shot.g.inner(shot.x) for shot in shots], axis=1)
             by_block = [shot.sizes for shot in shots[:-1]]
@@ -309,7 +318,7 @@ class Network(Part):
             there = self.kept(x, records)
             return Drawn(there, gram, inner,
                          self.tangent(by_block, plan, there.gram[:, -1]),
-                         np.moveaxis(np.array(sizes), 2, 0).copy())
+                         np.moveaxis(np.array(sizes), 2, 0).copy(), first.gram())
         numbers = self.numbers(plan.n)
         most = max(_CACHED_NUMBERS//numbers, min(4, _MOST_NUMBERS//numbers), 1)
         return by_pieces(some, size, -(-size//-(-size//most))) # of equal size
@@ -685,6 +694,9 @@ class Gradients(ByBlock):
     squared_unit_norms
         θ/σ² = ‖∂loss/∂W‖²/fan-in, arrays as in `squared_norms`, also of matrices that
         start at zero
+    embedding_gram
+        dE dEᵀ of the embeddings E before a first norm, (..., s, s); without a first
+        norm, it is the first matrix of `gram`
     """
     chain: Chain
     gram: np.ndarray
@@ -693,10 +705,12 @@ class Gradients(ByBlock):
     squared_weight_norms: dict[str, np.ndarray]
     tangent: np.ndarray
     squared_unit_norms: dict[str, np.ndarray]
+    embedding_gram: np.ndarray
 
     def __post_init__(self) -> None:
         checks.kind(self.chain, Chain, "chain", "pass the Chain of the same networks")
-        checks.arrays(self, gram=(..., "L+1", "s", "s"), inner=(..., "L+1", "s", "s"))
+        checks.arrays(self, gram=(..., "L+1", "s", "s"), inner=(..., "L+1", "s", "s"),
+                      embedding_gram=(..., "s", "s"))
         *size, points, _, _ = self.gram.shape
         for name in ("squared_norms", "squared_weight_norms", "squared_unit_norms"):
             by_matrix = getattr(self, name)
@@ -788,6 +802,7 @@ class Drawn(NamedTuple):
     inner: np.ndarray # (b, L + 1, s, s)
     tangent: np.ndarray # (b,) or (b, texts, texts)
     sizes: np.ndarray # ‖∂loss/∂W‖²/fan-in, (b, matrices, L)
+    embedding_gram: np.ndarray # of gradients of the embeddings, (b, s, s)
 
 class Plan(NamedTuple):
     "Checked arguments of a backward pass."

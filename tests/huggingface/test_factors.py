@@ -84,6 +84,6 @@ def test_factors_are_folded_before_grad_is_reported():
     )
     np.testing.assert_allclose(
         report(u, size=4, rng=0).table["attention out, .grad"],
-        report(u, size=4, rng=0).table["attention out"] / std,
+        report(u, size=4, rng=0).table["attention out, .grad × sd"] / std,
         rtol=1e-8,
     )

@@ -366,7 +366,7 @@ def test_raw_gradients_stand_beside():
         part = t.blocks[0].attention
         over = np.sqrt(part.fan_in(k, 64) / getattr(part, f"var_{k}"))
         np.testing.assert_allclose(
-            found.table[f"{name}, .grad"], over * found.table[name]
+            found.table[f"{name}, .grad"], over * found.table[f"{name}, .grad × sd"]
         )
     g = t.gradients(64, 5, 0)
     np.testing.assert_allclose(

@@ -1,6 +1,7 @@
 """The command: what it writes, what it says, and what it does when it is stopped."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -198,3 +199,60 @@ def test_it_starts_as_a_module(here):
     wrong = subprocess.run([*call, "--steps", "x"], text=True, capture_output=True)
     assert wrong.returncode == 1
     assert wrong.stderr.count("\n") == 1
+
+
+@pytest.mark.long
+def test_the_rate_at_a_width_that_was_not_trained(here, capsys):
+    command(at="48", quiet=True, json=True, widths="32", learning_rates="1e-2")
+    assert json.loads(capsys.readouterr().out)["rate"] is None
+    command(at="64", learning_rates="1e-2,1", parametrization="mup", size="3")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "at width 64 take 0.01; this width was not trained" in said
+    assert "by a factor of 1.33" in said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+@pytest.mark.parametrize("name", ["infattn_train", "infattn_report"])
+@pytest.mark.slow
+def test_control_c_in_a_terminal(here, name):
+    "A bar is shown; Ctrl-C gives one line, 130, and no traceback."
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    config = SMALL | dict(n_embd=64, n_layer=4, n_positions=64)
+    (here / "config.json").write_text(json.dumps(config))
+    options = dict(
+        infattn_train=["--text", TEXT * 9, "--widths", "64,128", "--steps", "200"],
+        infattn_report=["--tokens", "16", "--size", "96"],
+    )[name]
+    module = dict(
+        infattn_train="infattn_nb.huggingface.train_command",
+        infattn_report="infattn_nb.initialisation.report_command",
+    )[name]
+    (here / "run.py").write_text(f"from {module} import {name}\n{name}()\n")
+    child, terminal = pty.fork()
+    if not child:
+        argv = [sys.executable, "run.py", "config.json", *options]
+        os.execv(sys.executable, argv)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    seen = b""
+    stopped = False
+    while True:
+        try:
+            read = os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+        seen += read
+        if not read:
+            break
+        if b"%" in seen and not stopped:
+            os.write(terminal, b"\x03")
+            stopped = True
+    _, status = os.waitpid(child, 0)
+    said = seen.decode(errors="replace")
+    assert stopped, said
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert "Traceback" not in said
+    assert f"{name}: interrupted" in said

@@ -225,6 +225,23 @@ def test_verdicts_state_the_answer():
     assert "at 128 every rate diverged" in half and "nan" not in half
 
 
+def test_the_rate_at_another_width():
+    "The common rate, also beyond the grid; otherwise only that of a trained width."
+    good, bad, worse = [1.0, 1.01], [2.0, 2.01], [3.0, 3.01]
+    same = record([[bad, good, worse]] * 2)
+    assert [same.rate_at(n) for n in (64, 100, 4096)] == [0.2] * 3
+    moved = record([[worse, bad, good], [bad, good, worse]])
+    assert [moved.rate_at(n) for n in (64, 128)] == [0.4, 0.2]
+    lost = record([[bad, good, worse], np.full((3, 2), np.inf)])
+    single = record([[good]] * 2, rates=[0.1])
+    for found, n in ((moved, 256), (moved, 96), (lost, 128), (single, 32)):
+        with pytest.raises(ValueError, match="no rate is known to transfer"):
+            found.rate_at(n)
+    assert (
+        "smaller rates" not in record([[good, [np.nan] * 2, [np.nan] * 2]] * 2).verdict
+    )
+
+
 def test_nothing_to_learn_and_no_decoder_are_refused():
     with pytest.raises(ValueError, match="must have a loss that can decrease"):
         rate_transfer(dict(CONFIG, vocab_size=1), [[0, 0, 0]], [32], [0.1], steps=1)

@@ -41,7 +41,7 @@ def test_cosines_and_entropies_by_loops():
         WORDS + 0.2, layers=2, heads=3, mask="causal", texts=texts, var_q=9.0
     )
     g = t.gradients(np.inf, 5, 0, count_readout=False)
-    seen = diagnose(t, g)
+    seen = diagnose(t, g, np.inf, relative=True)
     for b, l in product(range(5), range(3)):
         K = g.chain.gram[b, l]
         pairs = [
@@ -68,7 +68,7 @@ def test_cosines_and_entropies_by_loops():
 
 def test_shapes_are_flattened_to_networks():
     g = SMALL.gradients(np.inf, (2, 3), 0)
-    seen = diagnose(SMALL, g)
+    seen = diagnose(SMALL, g, np.inf, relative=True)
     assert seen.cosine.shape == (6, 4)
     assert seen.squared_norms["q"].shape == (6, 3)
     assert seen.embedding.shape == (6,)
@@ -86,7 +86,7 @@ def test_blocks_without_a_part_do_not_count():
             Block(SelfAttention(2), None),
         ],
     )
-    seen = diagnose(t, t.gradients(np.inf, 4, 0))
+    seen = diagnose(t, t.gradients(np.inf, 4, 0), 48)
     np.testing.assert_array_equal(attended(t), [[6] * 6, [1] * 6, [6] * 6])
     assert np.isnan(seen.entropy[:, 1]).all()
     assert not np.isnan(seen.entropy[:, ::2]).any()
@@ -127,7 +127,7 @@ def test_the_embeddings_gradient_is_that_of_explicit_networks(seed=0):
     t = Transformer(np.cov(X, bias=True), blocks=[block] * 2, mean=X.mean(1))
     slopes = explicit_slopes(K, n, 6000, np.random.default_rng(seed))
     g = t.gradients(n, 4000, seed + 1, readout=np.eye(3))
-    ours = diagnose(t, g).embedding
+    ours = diagnose(t, g, n, relative=True).embedding
     error = lambda x: x.std() / np.sqrt(len(x))
     far = lambda x: (
         abs((slopes**2).mean() - x.mean())
@@ -164,7 +164,7 @@ def test_cosine_and_entropy_are_those_of_explicit_networks(seed=0):
         blocks=[Block(SelfAttention(H, var_q=9.0, mask="causal"), None, None)],
         mean=X.mean(1),
     )
-    seen = diagnose(t, t.gradients(n, size, seed + 1))
+    seen = diagnose(t, t.gradients(n, size, seed + 1), n)
     for theirs, ours in (
         (entropy.mean((1, 2)), seen.entropy[:, 0]),
         (cosine, seen.cosine[:, 1]),
@@ -178,7 +178,7 @@ def test_cosine_and_entropy_are_those_of_explicit_networks(seed=0):
 
 
 def test_spread_is_that_of_logarithms_and_knows_no_unit():
-    θ = diagnose(SMALL, SMALL.gradients(64, 300, 0)).squared_norms["q"]
+    θ = diagnose(SMALL, SMALL.gradients(64, 300, 0), 64).squared_norms["q"]
     np.testing.assert_allclose(spread(θ), np.log(θ).std(0, ddof=1))
     np.testing.assert_allclose(spread(7 * θ), spread(θ))
     narrow = 1 + 0.01 * np.random.default_rng(0).uniform(-1, 1, 500)

@@ -89,13 +89,21 @@ def test_numbers_are_those_of_gradients(report):
         )
         np.testing.assert_allclose(seen.cosine, cosines, rtol=1e-10)
         np.testing.assert_allclose(seen.entropy, shares, rtol=1e-10)
-        for name, θ in seen.squared_norms.items():
-            np.testing.assert_array_equal(
-                θ, np.concatenate([g.squared_norms[name] for g in parts])
-            )
+        fan_in = dict(dict.fromkeys("qkvo1", 48)) | {"2": 4 * 48}  # of both records
+        for name, squares in seen.squared_norms.items():
+            units = np.concatenate([g.squared_unit_norms[name] for g in parts])
+            np.testing.assert_allclose(squares, fan_in.get(name, 1) * units, rtol=1e-12)
+            if n == 48:
+                raw = np.concatenate([g.squared_weight_norms[name] for g in parts])
+                np.testing.assert_allclose(squares, raw, rtol=1e-12)
         np.testing.assert_allclose(
-            seen.tangent, np.concatenate([g.tangent for g in parts])
+            seen.tangent, sum(x.sum(-1) for x in seen.squared_norms.values())
         )
+    again = draw_report(t, 48, 12, 5, relative=True).measured.finite
+    first = np.random.SeedSequence(5).spawn(4)[0].spawn(3)[0]
+    g = t.gradients(48, 4, first, readout=np.eye(6) / 6)
+    for name, squares in again.squared_norms.items():
+        np.testing.assert_allclose(squares[:4], g.squared_norms[name], rtol=1e-12)
 
 
 def test_the_table_is_made_of_them(report):
@@ -103,7 +111,7 @@ def test_the_table_is_made_of_them(report):
     assert list(table.index) == [1, 2, 3]
     np.testing.assert_allclose(table["cosine"], finite.cosine[:, 1:].mean(0))
     np.testing.assert_allclose(
-        np.log(table["queries"]), np.log(finite.squared_norms["q"]).mean(0) / 2
+        np.log(table["queries, .grad"]), np.log(finite.squared_norms["q"]).mean(0) / 2
     )
     logs = np.log(sum(finite.squared_norms.values()))
     np.testing.assert_allclose(table["spread"], logs.std(0, ddof=1))
@@ -199,7 +207,7 @@ def test_gpt2_small_of_torch(size):
             )
         return np.concatenate(off).max()
 
-    read_as_stored = dict(rng=0, readout="last")
+    read_as_stored = dict(relative=True, rng=0, readout="last")
     assert furthest(draw_report(t, size=size, **read_as_stored).measured.finite) < 6.5
     other = from_config(dict(READY["gpt2"], initializer_range=0.03), words)
     assert furthest(draw_report(other, size=8, **read_as_stored).measured.finite) > 20
@@ -259,7 +267,7 @@ def test_gradients_are_compared_where_there_are_two():
         "depth", Transformer(np.eye(4), blocks=[attention, Block(None), Block(None)])
     ).text
     number = r"[0-9.]+ \([\d.–]+ by seed\)"
-    assert re.search(rf"MLP (in|out) receives at most {number} times", said)
+    assert re.search(rf"of MLP (in|out) is at most {number} times", said)
     dead = Transformer.uniform(np.eye(4), layers=2, heads=2, ff=0, var_v=0.0, var_o=0.0)
     assert {verdict(name, dead).mark for name in ("dead", "spread")} == {"!"}
     assert verdict("depth", dead).mark == "·"
@@ -377,7 +385,9 @@ def test_heads_that_turn_keep_their_width():
         net.cov, blocks=blocks, final_norm=net.final_norm, random_embeddings=True
     )
     seed = np.random.SeedSequence(0).spawn(4)[1]
-    np.testing.assert_allclose(m.tangent, drawn(kept, np.inf, 4, seed).tangent)
+    np.testing.assert_allclose(
+        m.tangent, drawn(kept, np.inf, 4, seed, at=net.width).tangent
+    )
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ GRID = dict(residual=[0.1, 1, 4], scores=[0.2, 1, 6], layers=[3, 9])
 
 @pytest.fixture(scope="module")
 def small():
-    return scan(SMALL, **GRID, width=np.inf, size=6, rng=3)
+    return scan(SMALL, **GRID, width=np.inf, size=6, rng=3, relative=True)
 
 
 @pytest.mark.long
@@ -80,7 +80,9 @@ def test_a_cell_is_what_its_gradients_say(small):
     t = Transformer(WORDS, blocks=[block] * 9, final_norm=True)
     streams = np.random.SeedSequence(3).spawn(1)[0].spawn(2)
     d = joined(
-        diagnose(t, t.gradients(np.inf, k, stream, readout=np.eye(6) / 6))
+        diagnose(
+            t, t.gradients(np.inf, k, stream, readout=np.eye(6) / 6), 1, relative=True
+        )
         for k, stream in zip((4, 2), streams)
     )
     found = numbers(d)
@@ -88,7 +90,8 @@ def test_a_cell_is_what_its_gradients_say(small):
     margins = powers(found)
     assert row["score"] == max(margins.values())
     assert margins[row["worst"]] == row["score"]
-    other = diagnose(t, t.gradients(np.inf, 6, 4, readout=np.eye(6) / 6))
+    fresh = t.gradients(np.inf, 6, 4, readout=np.eye(6) / 6)
+    other = diagnose(t, fresh, 1, relative=True)
     assert not np.allclose(row[NAMES].astype(float), list(numbers(other).values()))
 
 
@@ -103,6 +106,7 @@ def test_rules_stand_in_the_same_table(small):
         rules=(),
         size=6,
         rng=3,
+        relative=True,
     ).table.iloc[0]
     assert (alone[NAMES] == row[NAMES]).all()
     assert alone["score"] == row["score"]
@@ -120,7 +124,8 @@ def test_same_bytes_for_any_workers(small):
     expected = small.table.to_csv()
     for workers in (1, 3):
         with parallel(workers):
-            assert scan(SMALL, **GRID, size=6, rng=3).table.to_csv() == expected
+            again = scan(SMALL, **GRID, size=6, rng=3, relative=True)
+            assert again.table.to_csv() == expected
     assert scan(SMALL, **GRID, size=6, rng=4).table.to_csv() != expected
 
 
@@ -171,6 +176,7 @@ def test_stricter_thresholds_never_help(small):
         **GRID,
         size=6,
         rng=3,
+        relative=True,
         thresholds=Thresholds(
             max_cosine=0.5,
             min_entropy=0.5,
@@ -187,6 +193,7 @@ def test_stricter_thresholds_never_help(small):
         **GRID,
         size=6,
         rng=3,
+        relative=True,
         thresholds=Thresholds(max_gradient_ratio=None, min_query_gradient=None),
     )
     assert (lax.table["score"] <= small.table["score"]).all()
@@ -282,7 +289,9 @@ def test_the_error_of_a_score_is_its_spread_over_seeds():
 
 def test_prints_in_a_few_lines(small):
     lines = repr(small).splitlines()
-    assert lines[0] == "Scan: 18 cells and 10 networks by rules, a loss at every token"
+    assert lines[0] == (
+        "Scan: 18 cells and 10 networks by rules, a loss at every token, .grad × sd"
+    )
     assert 3 < len(lines) <= 8
     assert max(map(len, lines)) <= 88
     many = pd.concat(
@@ -389,6 +398,7 @@ def test_stored_table_of_lengths_is_computed_again(kind):
             width=np.inf,
             size=4,
             rng=0,
+            relative=True,
         ).table
         twins = stored.query(
             f"network == '{kind}' and tokens == 64 and layers == 12 and (rule == "

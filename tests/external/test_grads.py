@@ -1,0 +1,150 @@
+"""Gradients of the report are torch's .grad: norms by block, queries over values, and
+the share of the blocks, in models with queries and keys × 4 and embeddings × 12.
+"""
+
+import re
+
+import numpy as np
+import pytest
+from conftest import nightly
+from with_transformers import TORCH, torch, transformers
+
+from infattn_nb import from_config
+from infattn_nb.initialisation.diagnosis import drawn
+from infattn_nb.initialisation.rules import scaled
+
+pytestmark = TORCH
+
+WIDTH, HEADS, LAYERS = 32, 4, 2
+TEXT = [3, 1, 4, 1, 5]  # one token twice
+SIZE = 200
+SHAPE = dict(
+    vocab_size=16,
+    hidden_size=WIDTH,
+    num_hidden_layers=LAYERS,
+    num_attention_heads=HEADS,
+    intermediate_size=48,
+    max_position_embeddings=16,
+    initializer_range=0.1,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+GPT2 = dict(
+    vocab_size=16,
+    n_embd=WIDTH,
+    n_layer=LAYERS,
+    n_head=HEADS,
+    n_positions=16,
+    initializer_range=0.1,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+FAMILIES = {
+    "gpt2": GPT2,
+    "bert": SHAPE,
+    "llama": SHAPE | dict(num_key_value_heads=2),
+    "qwen2": SHAPE | dict(num_key_value_heads=4),
+    "gemma": SHAPE | dict(num_key_value_heads=1, head_dim=8),
+    "gpt_neox": SHAPE,
+    "olmo2": SHAPE | dict(num_key_value_heads=4),
+}
+
+
+def queries_and_keys(module):
+    "Views of all tensors of queries and keys, and of values, (names, tensors)."
+    for name, p in module.named_parameters():
+        if p.ndim == 1 or "layer" not in name and not name.startswith("h."):
+            continue
+        if "c_attn" in name:
+            q, k, v = p.split(WIDTH, dim=1)
+            g = p.grad is not None and p.grad.split(WIDTH, dim=1)
+        elif "query_key_value" in name:
+            q, k, v = p.view(HEADS, 3, -1, WIDTH).unbind(1)
+            g = p.grad is not None and p.grad.view(HEADS, 3, -1, WIDTH).unbind(1)
+        elif part := re.search(r"(q_proj|k_proj|v_proj|query|key|value)", name):
+            yield part[1][0], name, p, p.grad
+            continue
+        else:
+            continue
+        for letter, x, dx in zip("qkv", (q, k, v), g or (None,) * 3):
+            yield letter, name, x, dx
+
+
+def changed(module):
+    "Queries and keys × 4 (their norm's gains in OLMo 2), embeddings × 12."
+    with torch.no_grad():
+        for name, p in module.named_parameters():
+            if "emb" in name.lower() and p.ndim == 2 or "wte" in name or "wpe" in name:
+                p.mul_(12)
+            if re.search(r"(q|k)_norm", name):
+                p.mul_(4)
+        if not any("q_norm" in name for name, _ in module.named_parameters()):
+            for letter, _, x, _ in queries_and_keys(module):
+                if letter in "qk":
+                    x.mul_(4)
+    return module
+
+
+def numbers_of_torch(kind):
+    "By network: squared norms of .grad by block, of embeddings; queries over values."
+    config = transformers.AutoConfig.for_model(kind, **FAMILIES[kind])
+    rows = []
+    for seed in range(SIZE):
+        torch.manual_seed(seed)
+        module = changed(transformers.AutoModel.from_config(config).double().eval())
+        x = module(input_ids=torch.tensor([TEXT])).last_hidden_state[0]
+        (x * torch.randn(x.shape).double()).sum().div(
+            (len(TEXT) * WIDTH) ** 0.5
+        ).backward()
+        blocks = np.zeros(LAYERS)
+        embeddings = 0.0
+        for name, p in module.named_parameters():
+            if p.grad is None or p.ndim == 1:
+                continue
+            square = p.grad.square().sum().item()
+            block = re.search(r"(?:^|\.)(?:h|layers?)\.(\d+)\.", name)
+            if block:
+                blocks[int(block[1])] += square
+            else:
+                embeddings += square
+        sums = dict.fromkeys("qkv", 0.0)
+        for letter, name, _, dx in queries_and_keys(module):
+            if re.search(r"\b0\b", name):
+                sums[letter] += dx.square().sum().item()
+        ratio = (sums["q"] + sums["k"]) / 2 / sums["v"]
+        rows.append([*blocks, embeddings, ratio, blocks.sum() / embeddings])
+    return np.log(rows)
+
+
+def numbers_here(kind, relative=False):
+    t = from_config(FAMILIES[kind] | dict(model_type=kind), [TEXT])
+    t = scaled(t, 1.0, 16.0, 12.0)
+    d = drawn(t, WIDTH, 2 * SIZE, np.random.SeedSequence(0), relative=relative)
+    matrices = [x for name, x in d.squared_norms.items() if not name.startswith("b")]
+    blocks = np.nansum(matrices, axis=0)
+    d0 = {k: d.squared_norms[k][:, 0] for k in "qkv"}
+    ratio = (d0["q"] + d0["k"]) / 2 / d0["v"]
+    rows = [*blocks.T, d.embedding, ratio, blocks.sum(1) / d.embedding]
+    return np.log(np.stack(rows, 1))
+
+
+def distance(a, b):
+    "Of two means, in standard errors."
+    error = np.sqrt(a.var(0, ddof=1) / len(a) + b.var(0, ddof=1) / len(b))
+    return abs(a.mean(0) - b.mean(0)) / error
+
+
+@pytest.mark.power(
+    "seven standard errors of the mean logarithm of a squared norm, a tenth to a third "
+    "of it; the norms weighed by the variances are rejected"
+)
+@pytest.mark.parametrize("kind", nightly(FAMILIES, *list(FAMILIES)[3:]))
+@pytest.mark.long
+def test_gradients_are_those_of_torch(kind):
+    theirs = numbers_of_torch(kind)
+    ours = numbers_here(kind)
+    assert distance(theirs, ours).max() < 7
+    weighed = numbers_here(kind, relative=True)
+    ratios = slice(LAYERS + 1, None)  # which have no common factor
+    assert distance(theirs[:, ratios], weighed[:, ratios]).max() > 7
