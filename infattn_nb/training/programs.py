@@ -25,7 +25,7 @@ from ..numerics.workers import NoBar, pieces, progress_bar
 from ..netsor.gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
 from ..netsor.nodes import Concat, Initial, Logits, Matrix, Output, Parameter
 from ..netsor.nodes import Rows, Score, Table, Vector, attention_weights
-from ..netsor.nodes import bases, rows_of
+from ..netsor.nodes import bases, rows_by_base, rows_of
 from .optimizers import OPTIMIZERS, Rule, clipped, kind_of
 from .optimizers import mup_factor, muon_step
 from .run import Batches, NetworkBlock, Learner, Problem, Record
@@ -623,8 +623,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         (vectors and embeddings are then trained by AdamW with the same rate); "adam"
         or "adamw", which act entry by entry and need explicit matrices
     size
-        number of random networks, trained side by side; None = as many as in `init`,
-        or 8 if `init` does not determine it
+        number of random networks, trained side by side; None = as many as in `init`;
+        otherwise 1 if nothing in the networks is random (`init` has all their weights),
+        and 8 if something is
     watch
         outputs and scores to record in every step, e.g. of test texts
     y_watch
@@ -711,17 +712,21 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     plan = PassPlan(program, table.views(slice(None))[0], n, others=watched,
                     dense=True if rule.entrywise else dense, widening=widening)
     plan = plan.training(_trained(plan, matrices))
-    N = _how_many(plan, size, init)
+    given = _given(plan, init)
+    N = _how_many(plan, size, init, given, batch_size is not None and batches == "own")
     factors = _factors(plan, rate_factors, rule.optimizer)
     decays = _decays(plan, weight_decay)
     sizes = sizes_of(plan, parametrization)
     watch_loss = _watch_loss(watched, y_watch, loss, table.shape[1], mean)
     tried(loss, targets)
     expected = _affordable(needs(plan, steps, N, rule.moments), n)
-    given = learning_rate is not None
+    chosen = learning_rate is not None
     learning_rate = checks.optional(learning_rate, checks.number, "learning_rate",
                                     "(0, ∞)", "pass e.g. learning_rate=0.1")
-    seeds, blocks, done = _begin(plan, N, rng, init, rule)
+    if isinstance(init, Training):
+        seeds, blocks, done = _resumed(plan, N, init, rule)
+    else:
+        seeds, blocks, done = _begin(plan, N, rng, given)
     learner = ProgramLearner(plan, table, rule, factors, decays, sizes, clip_norm,
                              schedule, parametrization)
     rows = Batches(len(table), batch_size, batches, seeds, share)
@@ -729,9 +734,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         problem = Problem(replace(learner, rate=rate), targets, loss, rows, rate)
         record = Steps(done, watch_loss, callback, patience)
         return _run(problem, blocks, steps, record, expected, verbose)
-    if not given:
+    if not chosen:
         learning_rate = _found_rate(learner, loss, share, blocks[0])
-    learning_rate, result = at_a_rate(attempt, learning_rate, given)
+    learning_rate, result = at_a_rate(attempt, learning_rate, chosen)
     f, L, w, wl = result.record.arrays()
     last = result.record.steps[-1].step
     _warn_of(result, learning_rate, last)
@@ -916,37 +921,27 @@ def _watch_loss(watched, y_watch, loss, D, mean):
     share = 1/len(Y) if mean else 1.
     return lambda w: share*loss.value(w.reshape(len(w), k//D, D), Y)
 
-def _begin(plan, N, rng, init, rule):
+def _begin(plan, N, rng, given):
     "The seed of the run, the blocks of networks, and the number of steps already made."
-    if isinstance(init, Training):
-        return _resumed(plan, N, init, rule)
     root = seed_sequence(rng)
     batches, *_ = root.spawn(1)
-    init = _explicit(plan, N, init)
+    start = _for_each(N, given)
     blocks = []
     for first, b in pieces(N, max(1, BLOCK_NUMBERS//plan.numbers())):
-        given = {key: x[first:first + b] for key, x in init.items()}
-        networks = ProgramNetworks(plan, b, default_rng(root.spawn(1)[0]), given)
+        own = {key: x[first:first + b] for key, x in start.items()}
+        networks = ProgramNetworks(plan, b, default_rng(root.spawn(1)[0]), own)
         blocks.append(NetworkBlock.of(Ensemble(networks, networks.starts()), first, b))
     return batches, blocks, 0
 
-def _how_many(plan, size, init):
-    "The number of networks, as requested or as in the given start."
-    if size is not None:
-        return checks.count(size, "size")
-    if isinstance(init, Training):
-        return len(init.loss)
-    if isinstance(init, Mapping):
-        for key, x in init.items():
-            single = isinstance(key, Vector) and key.k == 1
-            one = 1 if single else 2 # axes of an array that all networks share
-            if np.ndim(x) == one + 1:
-                return len(x)
-    return 8
+class Given(NamedTuple):
+    "A given start of a matrix or of initial vectors."
+    x: np.ndarray # (r, c) or (m,), possibly with a leading axis of networks
+    shape: tuple # without this axis
+    name: str
 
-def _explicit(plan, N, init):
-    "The given arrays, as {matrix or initial vector: (networks, …)}."
-    if init is None:
+def _given(plan, init): # {matrix or initial vector: Given}
+    "The given arrays, under the objects that the keys name."
+    if init is None or isinstance(init, Training):
         return {}
     checks.kind(init, Mapping, "init", "pass {matrix: array}, or a Training")
     found = {}
@@ -966,12 +961,42 @@ def _explicit(plan, N, init):
                 m = plan.lengths[key]
                 shape = (m,) if key.k == 1 else (key.k, m)
         x = checks.real(x, "init", None, "(-∞, ∞)", "pass finite numbers")
+        found[key] = Given(x, shape, getattr(key, "name", "") or str(key))
+    return found
+
+def _for_each(N, given): # {matrix or initial vector: (networks, …)}
+    "The given arrays, with an axis of networks."
+    found = {}
+    for key, (x, shape, name) in given.items():
         if x.shape not in (shape, (N, *shape)):
-            called = getattr(key, "name", "") or key
             checks.reject("init", f"have shape {shape} or {(N, *shape)} for "
-                          f"`{called}`", x.shape, "pass the matrix, or one per network")
+                          f"`{name}`", x.shape, "pass the matrix, or one per network")
         found[key] = np.broadcast_to(x, (N, *shape)).copy()
     return found
+
+SIZE = 8 # random networks, unless their number is given
+
+def _how_many(plan, size, init, given, own_batches):
+    "The number of networks: as requested, as in the start, or one if all are equal."
+    if size is not None:
+        return checks.count(size, "size")
+    if isinstance(init, Training):
+        return len(init.loss)
+    for x, shape, _ in given.values():
+        if x.ndim == len(shape) + 1:
+            return len(x)
+    return SIZE if own_batches or _random(plan, given) else 1
+
+def _random(plan, given):
+    "Is a matrix or an initial vector of the networks drawn?"
+    if any(W not in given and plan.var(W) for W in plan.shapes):
+        return True
+    random = {h: h.random for h in plan.inputs} # rows
+    for key in given:
+        for base, rows in rows_by_base(key) if isinstance(key, Vector) else ():
+            if base in random:
+                random[base][rows] = False
+    return any(rows.any() for rows in random.values())
 
 def _resumed(plan, N, before, rule):
     "Copies of the networks of an earlier run."

@@ -1136,3 +1136,27 @@ def test_induction_is_trained_as_the_program_says(kind, n=16, steps=4):
         ).backward()
         descent.step()
     assert abs(run.outputs[0, -1] - run.outputs[0, 0]).max() > 0.1
+
+
+def test_networks_without_randomness_are_one(n=5):
+    "A start with all weights has no other networks; any missing weight is random."
+    p = Program()
+    X = p.inputs(np.eye(2))
+    b = p.parameter(0.0, 0.3)
+    f = p.readout() @ tanh(p.matrix() @ X + b)
+    (W,), (r,) = p.matrices, p.readouts
+    every = {W: np.eye(n), r: np.ones((1, n)), X: np.ones((2, n)), b: np.ones(n)}
+    fit = partial(train, p, f, [1.0, -1.0], width=n, steps=1, learning_rate=0.1)
+    assert fit(init=every).loss.shape == (1, 2)
+    assert fit(init=every, size=3).loss.shape == (3, 2)
+    assert len(fit(init=every | {b: np.ones((4, n))}).loss) == 4
+    named = {k: x for k, x in every.items() if k is not b}
+    assert len(fit(init=named | {b.name: np.ones((4, n))}).loss) == 4
+    for key in every:
+        run = fit(init={k: x for k, x in every.items() if k is not key})
+        assert len(run.loss) == 8 and np.ptp(run.loss[:, 0]) > 0
+    own = fit(init=every, batch_size=1, batches="own")
+    assert len(own.loss) == 8 and np.ptp(own.loss[:, -1]) > 0
+    rows = {k: x for k, x in every.items() if k is not X} | {X[0]: np.ones(n)}
+    assert len(fit(init=rows).loss) == 8
+    assert len(fit(init=rows | {X[1]: np.ones(n)}).loss) == 1
