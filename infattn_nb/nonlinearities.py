@@ -274,6 +274,16 @@ def _gelu_dual(a, b, c):
     r2 = c*c/(A*B)
     return c*_step_dual(A, B, c) + (a*b*(1 - r2) + r2)/(2*np.pi*root_det(A, B, c))
 
+def _erf_slope_dual(a, b, c):
+    return 4/np.pi/np.sqrt((1 + 2*a)*(1 + 2*b) - 4*c*c)
+
+def _gelu_slope_dual(a, b, c):
+    A = 1 + a
+    B = 1 + b
+    root = root_det(A, B, c)
+    bend = 1 + (2 - a*b + (c/root)**2)/(A*B)
+    return _step_dual(A, B, c) + c*bend/(2*np.pi*root)
+
 # %% ../nbs/nonlinearities.ipynb #2c27dcfd
 @lru_cache(1)
 def _log_rule(step=.2, lo=-21, hi=3.5):
@@ -423,6 +433,9 @@ class Picks:
 
     def __call__(self, *x: Any) -> Any:
         return x[self.k]
+
+SLOPE_DUALS = {_erf_slope: _erf_slope_dual, _gelu_slope: _gelu_slope_dual,
+               np.cos: _cos_dual, _minus_sin: _sin_dual} # derivative -> its dual
 
 # %% ../nbs/nonlinearities.ipynb #d59217b1
 identity  = Nonlinearity(_identity, "identity", 1, 1/3, np.inf, _identity_dual,

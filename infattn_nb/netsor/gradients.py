@@ -8,7 +8,7 @@ __all__ = ['BLOCK_NUMBERS', 'finite_tangents', 'summed', 'Term', 'slope_of_bent'
 
 # %% ../../nbs/netsor/gradients.ipynb #takes
 from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy import sparse
 
 from ..numerics import checks
 from ..numerics.linalg import eigen_root
-from ..nonlinearities import Bent, Nonlinearity, Picks, partials
+from ..nonlinearities import SLOPE_DUALS, Bent, Nonlinearity, Picks, partials
 from ..nonlinearities import straight_moment
 from ..numerics.rng import Rng, Size, draw, seed_sequence
 from ..numerics.workers import by_pieces
@@ -25,6 +25,7 @@ from .nodes import Parameter, Rows, Score, Vector, bases
 from .passes import PassPlan, Pairs, ProgramNetworks
 from .passes import edges_of, value_of
 from .program import Program, Vectors
+from .score_draws import added
 from .score_paths import BATCHES, Batch, Diagonal, Paths
 from .stacks import Stacks
 
@@ -170,6 +171,8 @@ def _applied(C, A):
     return A if _is_identity(C) else (C @ A).tocsr()
 
 # %% ../../nbs/netsor/gradients.ipynb #gr-limit
+KEPT_NUMBERS = 2**18 # numbers of a kernel; the parts of larger ones are not kept
+
 class Tangents:
     "The recursion of a program without random scores, for some outputs."
     def __init__(self, stacks: Stacks, outputs, batch: Batch) -> None:
@@ -183,6 +186,8 @@ class Tangents:
         self.known: dict = {} # two products -> covariances of their cotangents
         self.slopes: dict = {}
         self.products: dict = {}
+        self.first: dict = {} # stack -> the earliest end that needs its moments
+        self.handed: dict = {} # product -> the earliest end that needs its cotangents
         self.kernels: dict = {} # {matrix: Θ}
         codes: dict = {}
         for s in dict.fromkeys(S.tolist()):
@@ -284,7 +289,7 @@ class Tangents:
                 return None
             fn = slope_of_bent(d)
         elif number == 1:
-            fn = Nonlinearity(d)
+            fn = Nonlinearity(d, closed_form=SLOPE_DUALS.get(d))
         node = Nonlin(self.stacks, h.args, h.length, h.k, fn, h.scores)
         return self.stacks.adopt(node, h)
 
@@ -303,6 +308,7 @@ class Tangents:
             node = Nonlin(self.stacks, args, stacks[0].length, distinct.shape[1],
                           _multiplied)
             self.products[key] = self.stacks.adopt(node, stacks[0])
+            self.first[node] = min(self.first.get(x, 0) for x in stacks)
         return self.products[key], which.ravel()
 
     def batch_rows(self, x, rows):
@@ -313,6 +319,7 @@ class Tangents:
             own = Nonlin(self.stacks, (x,), x.length, x.k, _itself)
             if (x, "own") not in self.products:
                 self.products[x, "own"] = self.stacks.adopt(own, x)
+                self.first[own] = min(self.first.get(y, 0) for y in bases(x))
             return self.products[x, "own"], rows
         return x, rows
 
@@ -354,31 +361,74 @@ class Tangents:
         W = g.W
         columns = g.args[0].length
         if isinstance(g, Output): # one row, the same for all
-            return np.full((len(self.pairs[g]), len(self.pairs[g2])),
-                           W.var/float(columns))
+            return np.broadcast_to(W.var/float(columns),
+                                   (len(self.pairs[g]), len(self.pairs[g2])))
         if (g, g2) not in self.known:
             D = self.overlap(g, g2)
-            D = None if D is None else W.var*float(W.rows/columns)*D
-            self.known[g, g2] = D
+            if D is not None:
+                D *= W.var*float(W.rows/columns)
             self.known[g2, g] = None if D is None else D.T
+            self.known[g, g2] = D
         return self.known[g, g2]
 
     def by_matrix(self): # {matrix: (k, k)}
         "Θ of each pair of outputs, matrix by matrix."
-        found = {}
-        for W, products in self.stacks.uses.items():
-            reached = [g for g in products if g in self.pairs]
-            Θ = np.zeros((self.k, self.k))
-            for i, g in enumerate(reached):
-                for g2 in reached[:i + 1]:
-                    part = self._of_products(W, g, g2)
-                    if part is not None:
-                        Θ += part if g is g2 else part + part.T
-            found[W] = Θ
-        for b in self.nodes:
-            if isinstance(b, Parameter):
-                found[b] = b.gain*self._of_vectors(b)
-        return found
+        ends = [h for h in self.nodes if h in self.pairs
+                and isinstance(h, (MatMul, Parameter))]
+        self._note_uses(ends)
+        found: dict = {}
+        for h in reversed(ends): # then every D is known when it is needed
+            if isinstance(h, Parameter):
+                found[h] = h.gain*self._of_vectors(h)
+            else:
+                self._add_products(found, h)
+            self._forget_large(self.stacks.order[h] - .5)
+        vectors = [b for b in self.nodes if isinstance(b, Parameter)]
+        return {W: found[W] if found.get(W) is not None else np.zeros((self.k,)*2)
+                for W in (*self.stacks.uses, *vectors)}
+
+    def _add_products(self, found, g):
+        "Add the kernels of a product and of all later ones of the same matrix."
+        n = self.stacks.order[g]
+        some = [h for h in self.stacks.uses[g.W]
+                if h in self.pairs and self.stacks.order[h] >= n]
+        each = [(h, self._handed(h, g)) for h in some]
+        self._forget_large(n)
+        for h, D in each:
+            part = None if D is None else self._of_products(h, g, D)
+            if part is not None and h is not g:
+                part = part + part.T
+            found[g.W] = added(found.get(g.W), part)
+
+    def _note_uses(self, ends):
+        """For each stack, find the number of the earliest end that needs its moments.
+
+        The covariances of an end's cotangents are computed before its kernel, which
+        also needs the moments of its argument."""
+        for h in reversed(ends):
+            n = self.stacks.order[h]
+            for t in self.terms.get(h, ()):
+                self.handed[t.G] = n
+                for ψ, _ in t.slopes:
+                    own = bases(ψ)
+                    below = [b for x in own for y in x.args for b in bases(y)]
+                    self.first.update(dict.fromkeys((*own, *below), n))
+            self.first.update((b, n - .5) for x in h.args for b in bases(x))
+        for h in ends:
+            if isinstance(h, Output): # its covariance is needed for samples
+                self.first.update(dict.fromkeys(bases(h.args[0]), -1))
+
+    def _forget_large(self, number):
+        if self.k**2 > KEPT_NUMBERS:
+            self.forget(number)
+
+    def forget(self, number=0):
+        "Forget moments that no end before this number needs; 0: almost all."
+        for known, first in ((self.known, self.handed), (self.batch.covs, self.first),
+                             (self.batch.moments, self.first)):
+            for key in list(known):
+                if all(first.get(x, number) >= number for x in key):
+                    del known[key]
 
     def _of_vectors(self, b):
         "Θ of trained vectors."
@@ -389,22 +439,22 @@ class Tangents:
         D = D*(p.row[:, None] == p.row)
         return float(b.length)*summed(D[None], p, p, self.k)[0]
 
-    def _of_products(self, W, g, g2):
+    def _of_products(self, g, g2, D):
         M = self.batch.moment(g.args[0], g2.args[0])
         if M is None:
             return None
         p = self.pairs[g]
         q = self.pairs[g2]
-        X = W.var*_picked(M[0], p.row, q.row)
-        if not isinstance(g, Output):
-            D = self.overlap(g, g2)
-            if D is None:
-                return None
-            X = float(W.rows)*D*X
+        X = _picked(M[0], p.row, q.row)*D # D has the factor W.var·rows/columns
+        X *= float(g.args[0].length)
         return summed(X[None], p, q, self.k)[0]
 
     def inner(self, h, row, h2, row2): # (k, k)
         "D of the cotangents of two rows, for each pair of outputs."
+        large = self.k**2 > KEPT_NUMBERS
+        if large: # forgotten moments, in order to avoid deep recursion
+            for x in self.nodes:
+                self.batch.meet(x)
         D = self.overlap(h, h2)
         Θ = np.zeros((self.k, self.k))
         if D is not None:
@@ -413,6 +463,8 @@ class Tangents:
             i = p.row == row
             j = q.row == row2
             Θ[np.ix_(p.out[i], q.out[j])] = D[np.ix_(i, j)]
+        if large:
+            self.forget()
         return Θ
 
 def _summing(number, at, source, shape):
@@ -461,8 +513,6 @@ class ProgramGradients:
 
     Parameters
     ----------
-    outputs
-        values f, (size, k)
     by_matrix
         {name: tangent kernel of its normal weights, (size, k, k)}, with readouts unless
         they were left out
@@ -473,29 +523,37 @@ class ProgramGradients:
     error
         error of `tangent` at infinite width, (k, k); 0 if it is exact
     """
-    outputs: np.ndarray
     by_matrix: dict
     scores: np.ndarray
     width: float
     error: Any = 0.
+    _outputs: Any = None # values f, (size, k), or a function that draws them
     _inner: Any = None
 
     def __post_init__(self) -> None:
-        checks.arrays(self, outputs=(..., "k"), scores=(..., "r"))
+        checks.arrays(self, scores=(..., "r"))
         checks.width(self.width)
-        kernel = *self.outputs.shape, self.outputs.shape[-1]
         checks.kind(self.by_matrix, dict, "by_matrix", "pass {name: kernel}")
+        shape = None
         for Θ in self.by_matrix.values():
-            checks.real(Θ, "by_matrix", kernel)
-        k = kernel[-1]
-        if np.shape(checks.real(self.error, "error")) not in ((), (k, k)):
-            checks.reject("error", f"be a number or have shape {(k, k)}",
+            k = np.shape(Θ)[-1:]
+            shape = (*self.scores.shape[:-1], *k, *k) if shape is None else shape
+            if np.shape(checks.floats(Θ, "by_matrix")) != shape:
+                checks.reject("by_matrix", f"have shape {shape}", np.shape(Θ),
+                              "pass a kernel for each network")
+        if np.shape(checks.floats(self.error, "error")) not in ((), shape and shape[-2:]):
+            checks.reject("error", "be a number or have the shape of a kernel",
                           np.shape(self.error), "pass 0 for exact kernels")
+
+    @cached_property
+    def outputs(self) -> np.ndarray:
+        "Values f, (size, k); at infinite width they are drawn when first requested."
+        return self._outputs() if callable(self._outputs) else self._outputs
 
     @property
     def tangent(self) -> np.ndarray:
         "The tangent kernel of all trained weights, (size, k, k)."
-        return np.sum(list(self.by_matrix.values()), axis=0)
+        return sum(self.by_matrix.values())
 
     def inner(self, u: Vector, v: Vector | None = None) -> np.ndarray:
         r"""Inner products of gradients with respect to two vectors, (size, k, k).
@@ -510,8 +568,8 @@ class ProgramGradients:
         return self._inner(u, u if v is None else v)
 
     def __repr__(self):
-        k = self.outputs.shape[-1]
-        sizes = self.tangent.mean(tuple(range(self.outputs.ndim - 1)))
+        k = self.tangent.shape[-1]
+        sizes = self.tangent.mean(tuple(range(self.scores.ndim - 1)))
         name = "ProgramGradients"
         return (f"{name}({k} output{'s'*(k > 1)} at width {self.width:g}, mean tangent "
                 f"{np.diag(sizes).mean():.4g}, of {len(self.by_matrix)} matrices)")
@@ -566,7 +624,7 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     inner = partial(_inner_at_width, program, plan, size, seed)
     kernels = {W.name: Θ[..., k, :, :] for k, W in enumerate(plan.trained)
                if W not in readouts}
-    return ProgramGradients(f, kernels, scores, n, 0., inner)
+    return ProgramGradients(kernels, scores, n, 0., f, inner)
 
 def _drawn_again(plan, size, seed, sample):
     "What `sample` computes from the networks of a seed."
@@ -617,21 +675,30 @@ def _limit_gradients(program, outputs, left_out, size, seed):
     drawn = Paths(program, BATCHES, 0, wanted=outputs)
     tangents = _of_batches(drawn, outputs)
     k = tangents[0].k
-    by_batch = [t.kernels for t in tangents]
-    kernels = {W.name: np.broadcast_to(np.mean([Θ[W] for Θ in by_batch], axis=0),
-                                       (*shape, k, k))
-               for W in by_batch[0] if W not in left_out}
+    names = {W: W.name for W in tangents[0].kernels if W not in left_out}
+    kernels = {name: np.broadcast_to(_mean([t.kernels[W] for t in tangents]),
+                                     (*shape, k, k)) for W, name in names.items()}
     error = 0.
     if len(tangents) > 1:
-        counted = [sum(Θ[W] for W in Θ if W not in left_out) for Θ in by_batch]
+        counted = [sum(t.kernels[W] for W in names) for t in tangents]
         error = np.std(counted, axis=0, ddof=1)/np.sqrt(len(tangents))
-    S = drawn.cov(outputs)[0]
-    z = np.random.default_rng(seed).standard_normal((*shape, k))
-    f = z @ eigen_root(S).T
     scores = drawn.scores[0]
-    inner = partial(_inner_of_limit, program, drawn.stacks, tangents, shape)
     scores = np.broadcast_to(scores, (*shape, len(scores)))
-    return ProgramGradients(f, kernels, scores, np.inf, error, inner)
+    sample = partial(_sample_of_limit, drawn, outputs, tangents[0], shape, seed)
+    inner = partial(_inner_of_limit, program, drawn.stacks, tangents, shape)
+    for t in tangents:
+        t.kernels = {} # the results have them
+    return ProgramGradients(kernels, scores, np.inf, error, sample, inner)
+
+def _mean(kernels):
+    "The mean of all batches; a single one is not copied."
+    return kernels[0] if len(kernels) == 1 else np.mean(kernels, axis=0)
+
+def _sample_of_limit(drawn, outputs, tangents, shape, seed):
+    "Gaussian outputs (*shape, k)."
+    S, = tangents.batch.joint_covariance([drawn.view(outputs)])
+    z = np.random.default_rng(seed).standard_normal((*shape, len(S)))
+    return z @ eigen_root(S).T
 
 def _of_batches(drawn, outputs):
     "The recursion, once, or for each batch if quasi-random points are needed."
