@@ -619,7 +619,7 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     seed, = seed_sequence(rng).spawn(1) # a Generator changes its state
     if n == np.inf:
         return _limit_gradients(program, asked, readouts, size, seed)
-    plan = PassPlan(program, asked, int(n), backs=sum(f.k for f in asked), dense=dense)
+    plan = PassPlan(program, asked, int(n), apart=True, dense=dense)
     f, Θ, scores = _drawn_again(plan, size, seed, _some)
     inner = partial(_inner_at_width, program, plan, size, seed)
     kernels = {W.name: Θ[..., k, :, :] for k, W in enumerate(plan.trained)

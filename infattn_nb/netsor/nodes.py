@@ -220,7 +220,7 @@ class Input(Initial):
     @property
     def random(self) -> np.ndarray:
         "Which rows are random, boolean (k,)."
-        return self.cov.any(1)
+        return np.diagonal(self.cov) > 0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Parameter(Initial):

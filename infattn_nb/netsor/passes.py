@@ -22,7 +22,7 @@ from .nodes import attention_weights, bases, logit_slope, normalized
 from .nodes import numbers_of, pulled_weights, turned
 from .nodes import forward as node_value
 from .stacks import Stacks, seen_columns
-from .revealed import State, matrix_of
+from .revealed import State, Use, matrix_of
 
 # %% ../../nbs/netsor/passes.ipynb #ps-length
 def length_at(h, # vector
@@ -466,12 +466,15 @@ KEPT_PARTS = 32 # plans of mini-batches that are kept
 
 class PassPlan:
     "The computations of a program at a width, with their sizes."
-    def __init__(self, program, outputs, n, *, others=(), backs=1, dense=None,
-                 matrices=None, widening=1.):
+    def __init__(self, program, outputs, n, *, others=(), apart=False, steps=0,
+                 dense=None, matrices=None, widening=1.):
+        """apart: is there a backward pass for each output? steps: of training"""
         self.program = program
         self.outputs = tuple(outputs)
         self.others = tuple(others) # vectors and scores to be watched
         self.n = n
+        self.apart = apart
+        self.steps = steps
         self.dense = dense
         self.widening = widening # n divided by the base width, under µP
         self.stacks = Stacks(program, [*self.outputs, *self.others], 1/widening)
@@ -481,8 +484,6 @@ class PassPlan:
         products = self.stacks.products()
         self.shapes = {g.W: (length_at(g, n), length_at(g.args[0], n))
                        for g in products}
-        self.directions = {W: (1 + backs)*self.rows(W)
-                           for W in self.shapes} # 1 forward, `backs` backward passes
         self.lengths = {h: length_at(h, n) for h in self.nodes if isinstance(h, Vector)}
         self.reached: dict = {}
         self.parts: dict = {}
@@ -508,6 +509,22 @@ class PassPlan:
     def rows(self, W):
         "Number of vectors that a matrix multiplies."
         return sum(g.k for g in self.stacks.uses.get(W, ()))
+
+    def use(self, W): # Use
+        "The products that are computed with a matrix."
+        rows = self.rows(W)
+        if not self.apart:
+            return Use(rows, rows, self.steps)
+        reach = self.reach(True)
+        pairs = [len(reach.pairs[g]) for g in self.stacks.uses.get(W, ())
+                 if g in reach.pairs and reach.edges[g][0]]
+        return Use(rows, sum(pairs))
+
+    def is_explicit(self, W, networks): # bool
+        "Is a matrix drawn in full at the start?"
+        if self.dense is not None:
+            return self.dense
+        return self.use(W).starts_explicit(self.shapes[W], networks)
 
     def training(self, matrices):
         "Train only these matrices and parameters; return the plan itself."
@@ -599,7 +616,8 @@ class PassPlan:
 
     def numbers(self):
         "Number of values held for one network in one pass."
-        matrices = (min(r*c, (r + c)*self.directions[W])
+        uses = {W: self.use(W) for W in self.shapes}
+        matrices = (min(r*c, (r + c)*(uses[W].forward + uses[W].backward))
                     for W, (r, c) in self.shapes.items())
         vectors = sum(h.k*m for h, m in self.lengths.items())
         return 2*vectors + sum(matrices)
@@ -622,7 +640,7 @@ class ProgramNetworks:
     def _matrix(self, W, given):
         plan = self.plan
         return matrix_of(self.b, plan.shapes[W], plan.var(W), self.rng, W=given,
-                         directions=plan.directions[W], dense=plan.dense)
+                         dense=plan.is_explicit(W, self.b))
 
     def starts(self):
         "The states of all matrices and parameters before training."

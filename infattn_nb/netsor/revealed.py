@@ -8,6 +8,7 @@ __all__ = ['SAME', 'CLEAR', 'Known', 'beyond', 'lengths', 'new_directions', 'Sta
 
 # %% ../../nbs/netsor/revealed.ipynb #takes
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -269,17 +270,43 @@ class Revealed:
         return Explicit(W), *there
 
 def explicit_is_cheaper(shape, directions):
-    "Test whether storing the matrix (r, c) is cheaper than this many directions."
+    "Test whether further products with the matrix (r, c) itself are cheaper."
     r, c = shape
     return 3*directions*(r + c) > 2*r*c
 
-def matrix_of(b, shape, var, rng, *, W=None, directions=0, dense=None):
+NORMAL = 50 # multiplications in the time in which a normal is drawn
+STEP = 60 # multiplications per entry in the time of a step, besides its products
+PASS = 2e6 # multiplications in the time that new directions take in any pass
+
+class Use(NamedTuple):
+    "The products that are computed with a random matrix."
+    forward: int # vectors that it multiplies in a pass
+    backward: int # vectors that its transpose multiplies
+    steps: int = 0 # steps of training; 0: one pass
+
+    def starts_explicit(self, shape, networks): # bool
+        "Test whether it is cheaper to draw the matrix (r, c) at the start."
+        if explicit_is_cheaper(shape, self.forward + self.backward):
+            return True
+        r, c = shape
+        drawing = NORMAL*r*c
+        once = PASS/networks + NORMAL*(self.forward*r + self.backward*c)
+        if not self.steps:
+            m = self.forward + self.backward
+            return drawing + m*r*c < once + 2.5*m*m*(r + c)
+        explicit = (STEP + 3*self.forward)*r*c # per step
+        a_step = self.forward + self.backward # new directions
+        known = min(self.steps*a_step, 2*r*c/(3*(r + c))) # then it becomes explicit
+        some = known/a_step # steps until then
+        directions = some*once + 2*self.forward*(r + c)*known*some
+        if some < self.steps:
+            directions += 2*drawing + (self.steps - some)*explicit
+        return drawing + self.steps*explicit < directions
+
+def matrix_of(b, shape, var, rng, *, W=None, dense=False):
     """b matrices with entries N(0, var/c), or the given matrices W.
 
-    They are stored in full if `dense` is true, or if it is None and this is cheaper
-    for the expected number of directions (`explicit_is_cheaper`)."""
-    if dense is None:
-        dense = explicit_is_cheaper(shape, directions)
+    If `dense` is true, they are stored in full."""
     if not dense:
         return Revealed(b, shape, var, rng, W)
     if W is None:

@@ -1027,7 +1027,8 @@ def _by_paths(dual, a, b, c):
 def _dual_in_blocks(f, mirrored, a, b, c):
     "A dual of rows, a block of rows at a time."
     def part(i, j): return rows_dual(f, a[:, i], b[:, j], c[:, i, j])
-    return _in_blocks(part, *c.shape[1:], mirrored)
+    k, l = c.shape[1:]
+    return _in_blocks(part, k, l, mirrored)
 
 def _in_blocks(part, # (rows, columns) -> (P, m, n)
                k, l, # rows and columns in all

@@ -240,7 +240,8 @@ def needs(plan, steps, networks, moments): # Needs
                      if any(b in plan.moving for b in bases(g.args[0])))
         a_step = moving + (rows if W in plan.trained else 0)
         in_all = rows + a_step*(steps + 1)
-        if plan.dense or plan.dense is None and explicit_is_cheaper((r, c), in_all):
+        if plan.is_explicit(W, networks) or plan.dense is None and (
+                explicit_is_cheaper((r, c), in_all)):
             stored += (2 + moments)*r*c
             work += 6*steps*rows*r*c
         else:
@@ -709,7 +710,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     patience = _patience(patience, y_watch)
     checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
-    plan = PassPlan(program, table.views(slice(None))[0], n, others=watched,
+    plan = PassPlan(program, table.views(slice(None))[0], n, others=watched, steps=steps,
                     dense=True if rule.entrywise else dense, widening=widening)
     plan = plan.training(_trained(plan, matrices))
     given = _given(plan, init)
@@ -991,7 +992,7 @@ def _random(plan, given):
     "Is a matrix or an initial vector of the networks drawn?"
     if any(W not in given and plan.var(W) for W in plan.shapes):
         return True
-    random = {h: h.random for h in plan.inputs} # rows
+    random = {h: h.random.copy() for h in plan.inputs} # rows
     for key in given:
         for base, rows in rows_by_base(key) if isinstance(key, Vector) else ():
             if base in random:
