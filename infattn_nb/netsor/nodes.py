@@ -372,7 +372,7 @@ class Score:
 
     def divisor(self, m: int) -> float:
         "The divisor of inner products of vectors with m coordinates."
-        return {"sqrt": np.sqrt(m), "linear": m, "plain": 1.}[self.scaling]
+        return {"sqrt": float(np.sqrt(m)), "linear": m, "plain": 1.}[self.scaling]
 
     def __repr__(self):
         return self.program.describe(self)

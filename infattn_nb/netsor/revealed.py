@@ -143,7 +143,7 @@ class Explicit:
     def gradient(self, pairs):
         "∂/∂W = Σ dg xᵀ, (b, r, c), from pairs dg (b, k, r), x (b, k, c)."
         if not pairs:
-            return np.zeros(self.W.shape)
+            return np.zeros(self.W.shape, self.W.dtype)
         (d, x), *others = pairs
         slope = d.mT @ x
         for d, x in others:

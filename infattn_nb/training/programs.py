@@ -129,7 +129,7 @@ class ProgramLearner(Learner):
     def forward(self, networks, data): # Reply
         "Values of all nodes, and of the outputs in these rows."
         value, coords = networks.drawn.forward(networks.states, data.plan)
-        f = data.plan.values(value, data.each)[..., 0]
+        f = data.plan.values(value, data.each)[..., 0].astype(float, copy=False)
         return Reply(f.take(data.at, axis=1), value, coords)
 
     def shown(self, data, batch, reply): # outputs (b, P, D), watched (b, w)
@@ -160,7 +160,7 @@ class ProgramLearner(Learner):
         if not isinstance(W, Parameter):
             return drawn.matrices[W].gradient(found or [])
         if found is None:
-            return np.zeros((drawn.b, W.k, self.plan.lengths[W]))
+            return np.zeros((drawn.b, W.k, self.plan.lengths[W]), self.plan.dtype)
         return found
 
     def step(self, networks, slopes, t, rng): # Ensemble
@@ -174,7 +174,8 @@ class ProgramLearner(Learner):
         for W, slope in slopes.items():
             of_vectors = isinstance(W, Parameter)
             rule = self.rule.of_vectors() if of_vectors else self.rule
-            rate = factor*(self.rate*self.factors[W])
+            rate = float(factor*(self.rate*self.factors[W])) # keeps single precision
+            slope = slope.astype(self.plan.dtype, copy=False)
             later[W] = rule.step(states[W], slope, self.step_size(W), rate,
                                  self.decays[W])
             M = None if of_vectors else drawn.matrices[W]
@@ -188,8 +189,8 @@ class ProgramLearner(Learner):
             return self.sizes[W]
         shape = self.plan.shapes[W]
         if self.parametrization == "ntk":
-            return self.sizes[W]*np.sqrt(shape[0])
-        return muon_step(shape, kind_of(W), self.plan.widening)
+            return self.sizes[W]*float(np.sqrt(shape[0]))
+        return float(muon_step(shape, kind_of(W), self.plan.widening))
 
     def reset(self, networks, lost): # Ensemble
         "The networks, with the diverged ones reset to their start."
@@ -250,7 +251,8 @@ def needs(plan, steps, networks, moments): # Needs
             work += 8*steps*rows*(r + c)*most/2
     once = 2*sum(h.k*m for h, m in plan.lengths.items())
     work += 20*steps*once
-    return Needs(8*(networks*stored + once), networks*work/SPEED)
+    size = plan.dtype.itemsize
+    return Needs(size*(networks*stored + once), networks*work/SPEED)
 
 # %% ../../nbs/training/programs.ipynb #pt-training
 _quiet = partial(np.errstate, over="ignore", invalid="ignore") # NaN marks divergence
@@ -337,7 +339,7 @@ class Training:
 
     def _known(self, blocks, when):
         "Results of all networks; NaN at the end for those that have diverged."
-        found = np.concatenate(blocks)
+        found = np.concatenate(blocks).astype(float, copy=False)
         if when == "end":
             found[self.diverged] = np.nan
         return found
@@ -345,7 +347,7 @@ class Training:
     def _plan_of(self, nodes, outputs=()):
         plan = self._learner.plan
         return PassPlan(plan.program, outputs, plan.n, others=nodes, dense=plan.dense,
-                    matrices=plan.trained, widening=plan.widening)
+                    matrices=plan.trained, widening=plan.widening, dtype=plan.dtype)
 
     def _asked(self, plan, when):
         "Copies of the networks, with the parts needed for a request."
@@ -571,7 +573,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           eps: float = 1e-8, clip_norm: float | None = None,
           schedule: Callable | None = None, reduction: str = "sum",
           parametrization: str = "ntk", base_width: int | None = None,
-          verbose: bool = True) -> Training:
+          precision: str = "double", verbose: bool = True) -> Training:
     """Train random networks of a finite width, exactly in law, often without matrices.
 
     At small widths some of many networks may diverge at a rate that is stable for the
@@ -665,6 +667,12 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         powers in the table of the page on optimizers. Scores stay as in the program
     base_width
         for "mup": the width at which the rate was found
+    precision
+        "double", or "single" for explicit matrices, vectors and their products:
+        products take half of the time and of the memory. Networks start from the same
+        random numbers. Outputs then have six digits, and errors grow with the steps as
+        those of torch in single precision do. Losses are computed in double precision,
+        and results are double precision arrays
     verbose
         show a progress bar and the expected time and memory, on a terminal or in a
         notebook? Elsewhere there is a warning if a run takes more than ten processor
@@ -700,6 +708,10 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         checks.memory(n, "width", "choose a smaller width", f"{n:g}")
     steps = checks.count(steps, "steps", least=0)
     rule = _rule(optimizer, momentum, nesterov, betas, eps, dense)
+    single = checks.choice(precision, "precision", ("double", "single")) == "single"
+    if single and dense is False:
+        checks.reject("dense", "be True or None for single precision", False,
+                      "unknown directions of a matrix need double precision")
     clip_norm = checks.optional(clip_norm, checks.number, "clip_norm", "(0, ∞)")
     _check_schedule(schedule)
     mean = checks.choice(reduction, "reduction", ("sum", "mean")) == "mean"
@@ -711,7 +723,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
     plan = PassPlan(program, table.views(slice(None))[0], n, others=watched, steps=steps,
-                    dense=True if rule.entrywise else dense, widening=widening)
+                    dense=True if rule.entrywise or single else dense,
+                    widening=widening, dtype=np.float32 if single else float)
     plan = plan.training(_trained(plan, matrices))
     given = _given(plan, init)
     N = _how_many(plan, size, init, given, batch_size is not None and batches == "own")
@@ -1008,6 +1021,9 @@ def _resumed(plan, N, before, rule):
     if known.plan.widening != plan.widening:
         checks.reject("base_width", "equal the base width of the resumed run",
                       "another", "pass the same parametrization and base width")
+    if known.plan.dtype != plan.dtype:
+        checks.reject("precision", "be that of the resumed run", "another",
+                      "pass the same precision")
     if len(before.loss) != N:
         checks.reject("size", "be the number of networks in the run that is resumed",
                       f"{N} after {len(before.loss)}", "leave it as it was")

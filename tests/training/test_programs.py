@@ -1160,3 +1160,36 @@ def test_networks_without_randomness_are_one(n=5):
     rows = {k: x for k, x in every.items() if k is not X} | {X[0]: np.ones(n)}
     assert len(fit(init=rows).loss) == 8
     assert len(fit(init=rows | {X[1]: np.ones(n)}).loss) == 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        dict(momentum=0.9, weight_decay=0.01, clip_norm=1.0),
+        dict(optimizer="adamw", learning_rate=1e-3, weight_decay=0.1),
+        dict(optimizer="muon", learning_rate=0.01, momentum=0.5),
+    ],
+    ids=["sgd", "adamw", "muon"],
+)
+def test_single_precision_keeps_six_digits(how, steps=5):
+    "The same networks from the same random numbers, and all states in single precision."
+    p, fs = small()
+    common = dict(width=32, steps=steps, size=2, rng=0, verbose=False, dense=True)
+    common |= dict(learning_rate=0.1) | how
+    exact = train(p, fs, Y, **common)
+    single = train(p, fs, Y, precision="single", **common)
+    for x in single._blocks[0].networks.states.values():
+        assert x.moved.dtype == np.float32
+        assert x.velocity is None or x.velocity.dtype == np.float32
+    gap = abs(single.outputs - exact.outputs).max((0, 2)) / abs(exact.outputs).max()
+    assert (gap < 1e-5).all() and gap.max() > 1e-9  # neither half nor double precision
+    W = p.matrices[0]
+    np.testing.assert_allclose(single.weights(W), exact.weights(W), atol=1e-4, rtol=0)
+    later = train(p, fs, Y, init=single, precision="single", **common)
+    assert later.steps == 2 * steps
+    with pytest.raises(ValueError, match="`precision` must be that of the resumed run"):
+        train(p, fs, Y, init=single, **common)
+    with pytest.raises(ValueError, match="`dense` must be True or None for"):
+        train(p, fs, Y, precision="single", **common | dict(dense=False))
+    with pytest.raises(ValueError, match="`precision` must be 'double' or 'single'"):
+        train(p, fs, Y, precision="half", **common)
