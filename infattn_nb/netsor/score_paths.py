@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BATCHES', 'PAIRS_A_ROW', 'FEW_NODES', 'MANY_NODES', 'DEGREE', 'MOST_NUMBERS', 'KEPT_NUMBERS', 'CLOSE_NUMBERS',
-           'Diagonal', 'applied', 'Leaf', 'Branch', 'Batch', 'Paths', 'means_of', 'moments_of']
+           'BLOCK_PAIRS', 'Diagonal', 'applied', 'Leaf', 'Branch', 'Batch', 'Paths', 'means_of', 'moments_of']
 
 # %% ../../nbs/netsor/score_paths.ipynb #takes
 from collections.abc import Callable, Iterable, Mapping
