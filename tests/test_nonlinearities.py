@@ -13,6 +13,7 @@ from public import PUBLIC
 
 from infattn_nb import Nonlinearity, nonlinearities
 from infattn_nb.nonlinearities import (
+    SLOPE_DUALS,
     absolute,
     clip,
     cos,
@@ -31,6 +32,7 @@ from infattn_nb.nonlinearities import (
     step,
     tanh,
 )
+from infattn_nb.numerics.hermite import dual_quadrature
 from infattn_nb.theory import compose, product
 
 READY = [
@@ -327,3 +329,15 @@ def test_duals_near_equal_inputs(θ, v):
     both = half + np.sin(θ) - θ * np.cos(θ)
     near(of(absolute), 2 * v * both / np.pi)
     assert abs(of(step) - (np.pi - θ) / (2 * np.pi)) < 2e-8
+
+
+@pytest.mark.parametrize("slope", SLOPE_DUALS, ids=lambda f: f.__name__)
+def test_duals_of_derivatives(slope):
+    "Closed forms against the quadrature, which a wrong term fails."
+    a, b, r = (
+        np.ravel(x) for x in np.meshgrid([0.3, 1.0], [0.7, 2.0], [-0.9, 0.0, 0.5])
+    )
+    c = r * np.sqrt(a * b)
+    value, _ = dual_quadrature(slope, a, b, c)
+    np.testing.assert_allclose(SLOPE_DUALS[slope](a, b, c), value, atol=1e-11, rtol=0)
+    assert not np.allclose(SLOPE_DUALS[slope](a, b, 0.5 * c), value, atol=1e-3)

@@ -217,6 +217,11 @@ class Input(Initial):
         "Draws of the vectors, (b, k, m), from an array of standard normals."
         return self.mean[:, None] + psd_factor(self.cov) @ z
 
+    @property
+    def random(self) -> np.ndarray:
+        "Which rows are random, boolean (k,)."
+        return np.diagonal(self.cov) > 0
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Parameter(Initial):
     """Trained vectors: biases, gains, embeddings; entries start as N(mean, var).
@@ -239,6 +244,11 @@ class Parameter(Initial):
     def drawn(self, z: np.ndarray) -> np.ndarray:
         "Draws of the vectors, (b, k, m), from an array of standard normals."
         return self.mean[:, None] + np.sqrt(self.var)*z
+
+    @property
+    def random(self) -> np.ndarray:
+        "Which rows are random, boolean (k,)."
+        return np.full(self.k, self.var > 0)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MatMul(Vector):
@@ -362,7 +372,7 @@ class Score:
 
     def divisor(self, m: int) -> float:
         "The divisor of inner products of vectors with m coordinates."
-        return {"sqrt": np.sqrt(m), "linear": m, "plain": 1.}[self.scaling]
+        return {"sqrt": float(np.sqrt(m)), "linear": m, "plain": 1.}[self.scaling]
 
     def __repr__(self):
         return self.program.describe(self)

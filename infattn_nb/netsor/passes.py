@@ -22,7 +22,7 @@ from .nodes import attention_weights, bases, logit_slope, normalized
 from .nodes import numbers_of, pulled_weights, turned
 from .nodes import forward as node_value
 from .stacks import Stacks, seen_columns
-from .revealed import State, matrix_of
+from .revealed import Explicit, State, Use, matrix_of
 
 # %% ../../nbs/netsor/passes.ipynb #ps-length
 def length_at(h, # vector
@@ -58,6 +58,7 @@ def forward(nodes, # stacks and blocks, each after its arguments
             value, # {input: (b, k, m)}; all other values are added
             multiply, # (product, vectors (b, k, c)) -> (b, k, r)
             rows=None, # {stack: coordinates wanted}; None = all
+            dtype=None, # of the values; None = as computed
            ):
     "The values of all stacks and scores."
     for h in nodes:
@@ -70,7 +71,8 @@ def forward(nodes, # stacks and blocks, each after its arguments
             continue
         scores = [value_of(value, P) for P in h.scores]
         if rows is None or isinstance(h, Score):
-            value[h] = node_value(h, vectors, scores)
+            x = node_value(h, vectors, scores)
+            value[h] = x if dtype is None else x.astype(dtype, copy=False)
             continue
         if not h.reads_all:
             vectors = [x[..., :rows[h]] for x in vectors]
@@ -322,6 +324,7 @@ def backward(reach, # Reach
              pull, # (product, Pairs, cotangents (b, ·, r)) -> (b, ·, c), or None
              asked=(), # stacks whose cotangents are requested
              drop=False, # forget values that are no longer needed?
+             dtype=float, # of the cotangents
             ): # {stack: (b, pairs, m)} of these stacks
     "The backward pass, from the outputs to their arguments."
     found = {}
@@ -332,13 +335,14 @@ def backward(reach, # Reach
             pairs = reach.pairs[e.base]
             e.settle(pairs)
             own = dx if e.take is None else dx[:, e.take]
+            own = own.astype(dtype, copy=False)
             total = cotangent.get(e.base)
             if e.whole and total is None:
                 cotangent[e.base] = own
                 shared.add(e.base)
                 continue
             if total is None:
-                total = np.zeros((len(own), len(pairs), own.shape[-1]))
+                total = np.zeros((len(own), len(pairs), own.shape[-1]), dtype)
             elif e.base in shared:
                 total = total.copy()
                 shared.discard(e.base)
@@ -453,7 +457,7 @@ def _score_back(reach, P, value, of_scores, give):
     Q, K = (value_of(value, x) for x in P.args)
     scale = P.divisor(Q.shape[-1])
     for (h, key, W), (rows, columns) in zip(reach.scores[P], reach.edges[P]):
-        d = of_scores[h, key]/scale
+        d = (of_scores[h, key]/scale).astype(Q.dtype, copy=False)
         if not W.whole:
             d = d*W.real
         if rows:
@@ -466,13 +470,17 @@ KEPT_PARTS = 32 # plans of mini-batches that are kept
 
 class PassPlan:
     "The computations of a program at a width, with their sizes."
-    def __init__(self, program, outputs, n, *, others=(), backs=1, dense=None,
-                 matrices=None, widening=1.):
+    def __init__(self, program, outputs, n, *, others=(), apart=False, steps=0,
+                 dense=None, matrices=None, widening=1., dtype=float):
+        """apart: is there a backward pass for each output? steps: of training"""
         self.program = program
         self.outputs = tuple(outputs)
         self.others = tuple(others) # vectors and scores to be watched
         self.n = n
+        self.apart = apart
+        self.steps = steps
         self.dense = dense
+        self.dtype = np.dtype(dtype) # of explicit matrices and of all values
         self.widening = widening # n divided by the base width, under µP
         self.stacks = Stacks(program, [*self.outputs, *self.others], 1/widening)
         self.nodes = self.stacks.nodes
@@ -481,8 +489,6 @@ class PassPlan:
         products = self.stacks.products()
         self.shapes = {g.W: (length_at(g, n), length_at(g.args[0], n))
                        for g in products}
-        self.directions = {W: (1 + backs)*self.rows(W)
-                           for W in self.shapes} # 1 forward, `backs` backward passes
         self.lengths = {h: length_at(h, n) for h in self.nodes if isinstance(h, Vector)}
         self.reached: dict = {}
         self.parts: dict = {}
@@ -503,11 +509,27 @@ class PassPlan:
         for h in inputs:
             if self.widening != 1 and self.program.kinds.get(h) == "untied head":
                 found[h] *= np.sqrt(self.widening)
-        return found
+        return {h: x.astype(self.dtype, copy=False) for h, x in found.items()}
 
     def rows(self, W):
         "Number of vectors that a matrix multiplies."
         return sum(g.k for g in self.stacks.uses.get(W, ()))
+
+    def use(self, W): # Use
+        "The products that are computed with a matrix."
+        rows = self.rows(W)
+        if not self.apart:
+            return Use(rows, rows, self.steps)
+        reach = self.reach(True)
+        pairs = [len(reach.pairs[g]) for g in self.stacks.uses.get(W, ())
+                 if g in reach.pairs and reach.edges[g][0]]
+        return Use(rows, sum(pairs))
+
+    def is_explicit(self, W, networks): # bool
+        "Is a matrix drawn in full at the start?"
+        if self.dense is not None:
+            return self.dense
+        return self.use(W).starts_explicit(self.shapes[W], networks)
 
     def training(self, matrices):
         "Train only these matrices and parameters; return the plan itself."
@@ -527,7 +549,7 @@ class PassPlan:
                 self.parts.pop(old, None) # another thread may have added it
             plan = PassPlan(self.program, key, self.n, others=others,
                             dense=self.dense, matrices=self.trained,
-                            widening=self.widening)
+                            widening=self.widening, dtype=self.dtype)
             self.parts[key] = plan
         return plan
 
@@ -570,7 +592,7 @@ class PassPlan:
             f = self.nodes[s]
             pairs = reach.pairs[f]
             own = S == s
-            d = np.zeros((len(χ), len(pairs), 1))
+            d = np.zeros((len(χ), len(pairs), 1), self.dtype)
             d[:, np.searchsorted(pairs.codes, R[own]), 0] = χ[:, own]
             found[f] = d
         return found
@@ -599,7 +621,8 @@ class PassPlan:
 
     def numbers(self):
         "Number of values held for one network in one pass."
-        matrices = (min(r*c, (r + c)*self.directions[W])
+        uses = {W: self.use(W) for W in self.shapes}
+        matrices = (min(r*c, (r + c)*(uses[W].forward + uses[W].backward))
                     for W, (r, c) in self.shapes.items())
         vectors = sum(h.k*m for h, m in self.lengths.items())
         return 2*vectors + sum(matrices)
@@ -621,8 +644,9 @@ class ProgramNetworks:
 
     def _matrix(self, W, given):
         plan = self.plan
-        return matrix_of(self.b, plan.shapes[W], plan.var(W), self.rng, W=given,
-                         directions=plan.directions[W], dense=plan.dense)
+        M = matrix_of(self.b, plan.shapes[W], plan.var(W), self.rng, W=given,
+                      dense=plan.is_explicit(W, self.b))
+        return M if plan.dtype == float else Explicit(M.W.astype(plan.dtype))
 
     def starts(self):
         "The states of all matrices and parameters before training."
@@ -654,7 +678,7 @@ class ProgramNetworks:
         def multiply(g, X):
             G, coords[g] = self.matrices[g.W].times(X, states[g.W])
             return G
-        forward((plan or self.plan).nodes, value, multiply)
+        forward((plan or self.plan).nodes, value, multiply, dtype=self.plan.dtype)
         return value, coords
 
     def backward(self, states, value, coords, cotangent, pairs, *, plan=None,
@@ -676,9 +700,9 @@ class ProgramNetworks:
                 pairs.setdefault(g.W, []).append((d, p.of(coords[g])))
             return X
         vectors = [h for h in trained if isinstance(h, Parameter)]
-        found = backward(reach, value, cotangent, pull, vectors, drop)
+        found = backward(reach, value, cotangent, pull, vectors, drop, plan.dtype)
         for h, d in found.items():
-            pairs[h] = np.zeros((len(d), h.k, d.shape[-1]))
+            pairs[h] = np.zeros((len(d), h.k, d.shape[-1]), plan.dtype)
             pairs[h][:, reach.pairs[h].row] = d
 
     def apart(self, states, value, asked=()):
@@ -692,9 +716,10 @@ class ProgramNetworks:
                 return None
             return self.matrices[g.W].back(Y, states[g.W])[0]
         S, R = self.plan.places()
-        cotangent = {f: np.ones((self.b, len(reach.pairs[f]), 1))
+        dtype = self.plan.dtype
+        cotangent = {f: np.ones((self.b, len(reach.pairs[f]), 1), dtype)
                      for f in (self.plan.nodes[s] for s in dict.fromkeys(S.tolist()))}
-        found = backward(reach, value, cotangent, pull, asked)
+        found = backward(reach, value, cotangent, pull, asked, dtype=dtype)
         return kept, {h: (reach.pairs[h], x) for h, x in found.items()}
 
 def _put_rows(inputs, h, x): # x: (b, m) or (b, k, m)

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['BATCHES', 'PAIRS_A_ROW', 'FEW_NODES', 'MANY_NODES', 'DEGREE', 'MOST_NUMBERS', 'KEPT_NUMBERS', 'CLOSE_NUMBERS',
-           'Diagonal', 'applied', 'Leaf', 'Branch', 'Batch', 'Paths', 'means_of', 'moments_of']
+           'BLOCK_PAIRS', 'Diagonal', 'applied', 'Leaf', 'Branch', 'Batch', 'Paths', 'means_of', 'moments_of']
 
 # %% ../../nbs/netsor/score_paths.ipynb #takes
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +86,7 @@ DEGREE = 400 # degree of the series
 MOST_NUMBERS = 2**24 # numbers of a batch of paths, approximately
 KEPT_NUMBERS = 2**25 # numbers of all batches; more are drawn again for each request
 CLOSE_NUMBERS = 2**17 # numbers of paths that are followed together, to fit a cache
+BLOCK_PAIRS = 2**15 # pairs of a large matrix that are computed together, to fit a cache
 
 _OURS = frozenset(getattr(f, "fn", f) for f in NAMED.values()
                   if not isinstance(getattr(f, "fn", f), np.ufunc))
@@ -123,7 +125,7 @@ class Batch:
         else:
             self.pairs = GivenScores(given, _tied(stacks), self.size)
         for h in stacks.nodes:
-            self._meet(h)
+            self.meet(h)
 
     def _take_over(self, like):
         "Copy results that depend on no path and on no quasi-random point."
@@ -139,7 +141,7 @@ class Batch:
                 self.expanded[key] = terms
         self.open.update((h, x) for h, x in like.open.items() if h in shared)
 
-    def _meet(self, h):
+    def meet(self, h):
         "Draw or check a node, in the order of the program."
         if isinstance(h, (Rotate, Logits)):
             what = "rotary positions" if isinstance(h, Rotate) else "logits"
@@ -166,8 +168,7 @@ class Batch:
         X = g.args[0]
         for h in products:
             Y = h.args[0]
-            if (X, Y) not in self.moments and (Y, X) not in self.moments:
-                self.covariance(g, h)
+            self.moment(X, Y)
         if self.error > 1e-3: # later steps may amplify errors
             checks.reject(self.stacks.name(g), "have a variance known to 1e-3",
                           f"quadratures with errors of {self.error:.1g}",
@@ -497,7 +498,7 @@ class Batch:
         b = self.variances(Y.args[0])
         c = np.zeros((1, X.k, Y.k)) if c is None else c
         if closed is not None:
-            return _by_paths(lambda a, b, c: rows_dual(f, a, b, c), a, b, c)
+            return _by_paths(partial(_dual_in_blocks, f, X is Y), a, b, c)
         value, error = dual_quadrature(f.fn, *np.broadcast_arrays(
             a[..., :, None], b[..., None, :], c))
         square = _root_of(value) if X is Y else None
@@ -520,8 +521,10 @@ class Batch:
         P = self._terms(X, rule)
         Q = self._terms(Y, rule)
         def horner(P, Q, a, b, c):
-            ρ = correlation(a[..., :, None], b[..., None, :], c)
-            return _series(P[..., :, None], Q[..., None, :], ρ, centred)
+            def part(i, j):
+                ρ = correlation(a[:, i, None], b[:, None, j], c[:, i, j])
+                return _series(P[..., i, None], Q[..., None, j], ρ, centred)
+            return _in_blocks(part, X.k, Y.k, X is Y)
         most = max(1, 2**22//(X.k*Y.k))
         paths = max(map(len, (a, b, c)))
         if paths <= most:
@@ -1021,6 +1024,31 @@ def _by_paths(dual, a, b, c):
     return np.concatenate([dual(*(cut(x, k, n) for x in (a, b, c)))
                            for k, n in pieces(paths, most)])
 
+def _dual_in_blocks(f, mirrored, a, b, c):
+    "A dual of rows, a block of rows at a time."
+    def part(i, j): return rows_dual(f, a[:, i], b[:, j], c[:, i, j])
+    k, l = c.shape[1:]
+    return _in_blocks(part, k, l, mirrored)
+
+def _in_blocks(part, # (rows, columns) -> (P, m, n)
+               k, l, # rows and columns in all
+               mirrored, # is the matrix symmetric?
+              ): # (P, k, l)
+    "A matrix in blocks of rows that fit a cache; half of a symmetric one is computed."
+    most = max(1, BLOCK_PAIRS//l)
+    if k <= 2*most:
+        return part(slice(None), slice(None))
+    whole: Any = None
+    for i, m in pieces(k, most):
+        first = i if mirrored else 0
+        x = part(slice(i, i + m), slice(first, l))
+        if whole is None:
+            whole = np.empty((len(x), k, l))
+        whole[:, i:i + m, first:] = x
+        if mirrored:
+            whole[:, i + m:, i:i + m] = x[:, :, m:].mT
+    return whole
+
 def _path_cut(P, paths):
     "Some paths of coefficients (degree, P or 1, ...)."
     return P[:, paths] if P.shape[1] > 1 else P
@@ -1222,6 +1250,8 @@ class Paths:
     def flat(self, question: Callable) -> np.ndarray: # (size, ...)
         "The results of all paths, one row each."
         found = self.answers(question)
+        if len(found) == 1 and len(found[0]) == 1: # the same for all
+            return np.broadcast_to(found[0], (self.size, *found[0].shape[1:]))
         found += found[-1:]*(len(self.ends) - len(found))
         return np.concatenate([
             np.broadcast_to(x, (part.stop - part.start, *x.shape[1:]))

@@ -444,19 +444,66 @@ def warn(message, # text, or a Warning
         level += 1
     warnings.warn(message, kind, stacklevel=level)
 
-def memory_of_the_machine(): # bytes
-    "The memory of this machine in bytes; 8 TiB if the system does not report it."
+def memory_of_the_machine(root=Path("/")): # bytes
+    """The memory that this process may use: the least of the machine's, the control
+    group's (in containers) and the process's own limit; 8 TiB if none is known."""
+    found = [_installed(), *_of_control_groups(root), _of_process()]
+    return min((x for x in found if x), default=2**43)
+
+def _installed(): # bytes, or None
+    "The memory that is installed."
+    if sys.platform == "win32":
+        return _installed_on_windows()
     try:
         return os.sysconf("SC_PHYS_PAGES")*os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError): # not available on every system
-        return 2**43
+        return None
+
+def _installed_on_windows():
+    import ctypes
+    status = (ctypes.c_ulonglong*8)() # MEMORYSTATUSEX: two DWORDs, then seven counts
+    status[0] = ctypes.sizeof(status)
+    windll = ctypes.windll # type: ignore[attr-defined,unused-ignore]
+    return status[1] if windll.kernel32.GlobalMemoryStatusEx(status) else None
+
+def _of_control_groups(root): # [bytes, …]
+    "The limits of the process's control groups and of the groups above them."
+    try:
+        lines = (root / "proc/self/cgroup").read_text().split()
+    except (OSError, UnicodeDecodeError):
+        return []
+    found = []
+    for line in lines:
+        _, kinds, path = line.split(":", 2)
+        if kinds not in ("", "memory") and "memory" not in kinds.split(","):
+            continue
+        top, name = ("sys/fs/cgroup/memory", "memory.limit_in_bytes") if kinds else (
+            "sys/fs/cgroup", "memory.max")
+        group = Path(path.lstrip("/"))
+        for part in (group, *group.parents): # in a container the path may lead nowhere
+            try:
+                limit = (root / top / part / name).read_text().strip()
+            except OSError:
+                continue
+            if limit.isdigit(): # version 2 writes "max", version 1 a number near 2⁶³
+                found.append(int(limit))
+    return found
+
+def _of_process(): # bytes, or None
+    "The limit of the process's address space, as set by ulimit -v."
+    try:
+        import resource
+    except ImportError: # Windows
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 def memory(numbers, # floats that are held at a time
            what, # name of the thing that needs them, for the message
            remedy, # last words of the message
            given="", # the request, as text
           ):
-    "Raise an error if a request needs more memory than this machine has."
+    "Raise an error if a request needs more memory than this process may use."
     most = memory_of_the_machine()
     if 8*numbers > most:
         needed = 8*min(numbers, 10**300)/2**30

@@ -136,7 +136,7 @@ def clipped(slopes, # {matrix or vectors: derivatives (b, j, i)}
     "Derivatives, scaled so that the joint norm for each network is at most the bound."
     squares = sum(sizes[W]**2*np.einsum("bji,bji->b", d, d) for W, d in slopes.items())
     factor = np.minimum(1., most/(np.sqrt(squares) + 1e-6))[:, None, None] # as torch
-    return {W: factor*d for W, d in slopes.items()}
+    return {W: factor.astype(d.dtype)*d for W, d in slopes.items()}
 
 # %% ../../nbs/training/optimizers.ipynb #op-mup
 class Powers(NamedTuple):

@@ -5,7 +5,8 @@ import pickle
 import numpy as np
 import pytest
 from descent_cases import LABELS, SMALL, data
-from sklearn.exceptions import NotFittedError
+
+NotFittedError = pytest.importorskip("sklearn.exceptions").NotFittedError
 
 from infattn_nb import AttentionDescent, CircuitDescent
 

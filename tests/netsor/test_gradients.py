@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import tracemalloc
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ from conftest import BEYOND_THEOREM
 from stack_cases import COV
 
 from infattn_nb import Program, gradients
+from infattn_nb.netsor import mlp
 from infattn_nb.nonlinearities import erf, gelu, relu, tanh
 
 pytestmark = BEYOND_THEOREM
+module = import_module("infattn_nb.netsor.gradients")
 
 
 @pytest.mark.parametrize("φ", [erf, gelu, tanh], ids=repr)
@@ -62,3 +66,57 @@ def test_gradients_are_pickled_with_their_inner_products(width):
     again, x = pickle.loads(pickle.dumps((g, h[0])))
     np.testing.assert_array_equal(again.inner(x), g.inner(h[0]))
     np.testing.assert_array_equal(copy.deepcopy(g).tangent, g.tangent)
+
+
+def _tied_residual(φ=gelu, rows=3):
+    p = Program()
+    X = p.inputs(COV[:rows, :rows])
+    W, h = p.matrix(var=1.2), p.matrix() @ X + p.parameter(0.0, 0.3)
+    for _ in range(3):
+        h = h + p.matrix() @ φ(W @ h)
+    return p, h, p.readout() @ erf(h)
+
+
+def test_large_kernels_forget_their_parts_and_find_them_again(monkeypatch):
+    "Matrices used several times, sums, trained vectors: the same numbers, bit by bit."
+    found = []
+    for kept in (2**18, 0):
+        monkeypatch.setattr(module, "KEPT_NUMBERS", kept)
+        p, h, f = _tied_residual()
+        g = gradients(p, f, size=2, rng=5)
+        first = next(x for x in p.nodes if type(x).__name__ == "MatMul")
+        inner = g.inner(first[0], h[1])
+        found.append([*g.by_matrix.values(), inner, g.outputs, g.inner(h[0], h[0])])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.any()
+
+
+def test_outputs_of_the_limit_are_drawn_when_they_are_requested(size=4_000):
+    "Their covariance is the kernel of the readout, which other seeds do not share."
+    p, _, f = _tied_residual()
+    g = gradients(p, f, size=size, rng=0)
+    assert "outputs" not in vars(g)
+    S = g.outputs.T @ g.outputs / size
+    wanted = g.by_matrix[p.readouts[0].name][0]
+    error = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / size)
+    assert (abs(S - wanted) < 6 * error).all()
+    assert not (abs(S - 2 * wanted) < 6 * error).all()
+    np.testing.assert_array_equal(g.outputs, gradients(p, f, size=size, rng=0).outputs)
+    assert (g.outputs != gradients(p, f, size=size, rng=1).outputs).all()
+
+
+@pytest.mark.parametrize("φ", [relu, erf, gelu], ids=repr)
+def test_a_kernel_takes_the_memory_of_ten(φ, N=600):
+    "Four results, the moments of three layers, and what is being computed."
+    p = Program()
+    X = mlp(p, p.inputs(np.eye(N) * 0.9 + 0.1), 3, activation=φ)
+    f = p.readout() @ φ(X)
+    tracemalloc.start()
+    try:
+        g = gradients(p, f)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 10 * 8 * N * N
+    assert len(g.by_matrix) == 4

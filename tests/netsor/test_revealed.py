@@ -1,10 +1,16 @@
 """Matrices that are revealed step by step: broken variants are rejected."""
 
+import numpy as np
 import pytest
 from conftest import BEYOND_THEOREM, nightly
 from revealed_cases import p_of_law, trained
 
-from infattn_nb.netsor.revealed import Revealed
+from infattn_nb import Program
+from infattn_nb.netsor import mlp
+from infattn_nb.netsor.gradients import finite_tangents
+from infattn_nb.netsor.passes import PassPlan, ProgramNetworks
+from infattn_nb.netsor.revealed import Revealed, Use
+from infattn_nb.nonlinearities import tanh
 
 pytestmark = BEYOND_THEOREM
 
@@ -41,3 +47,24 @@ def test_broken_variants_are_rejected(fault, name, monkeypatch, size=1_000):
         assert "keep the losses of most networks bounded" in str(e)
     else:
         assert p_of_law(name, 12, ours) < 1e-12
+
+
+@pytest.mark.parametrize("inputs", [1, 5])
+def test_directions_are_counted_before_they_are_drawn(inputs, n=40):
+    "One network for each output would be (1 + k)k directions, not 2k."
+    p = Program()
+    f = p.readout() @ tanh(mlp(p, p.inputs(np.eye(inputs)), 3, activation=tanh))
+    plan = PassPlan(p, [f], n, apart=True, dense=False)
+    networks = ProgramNetworks(plan, 2, np.random.default_rng(0))
+    finite_tangents(plan, networks, networks.starts())
+    for W in p.matrices:
+        M = networks.matrices[W]
+        use = plan.use(W)
+        assert use.forward == M.right.count == inputs
+        assert use.backward == M.left.count <= inputs
+    wide = PassPlan(p, [f], 10**4, apart=True)
+    assert not any(wide.is_explicit(W, 1) for W in p.matrices)
+    assert Use(9, 9).starts_explicit((9, 9), 1)
+    assert Use(1, 1, steps=0).starts_explicit((64, 64), 100) is False
+    assert Use(1, 1, steps=10).starts_explicit((64, 64), 1)
+    assert not Use(1, 1, steps=10).starts_explicit((4096, 4096), 1)

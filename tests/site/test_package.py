@@ -33,6 +33,8 @@ def test_source_holds_tests_that_run_there(dist, tmp_path):
     )
     assert run.returncode == 0, run.stdout[-1000:]
     assert len(run.stdout.splitlines()) > 100, run.stdout[-1000:]
+    for part in ("netsor", "training", "learning", "huggingface"):
+        assert f"tests/{part}/" in run.stdout, part
     for path in tests.rglob("*.py"):
         assert not re.search(
             r"parents\[2\]|\bROOT\b", path.read_text(encoding="utf-8")

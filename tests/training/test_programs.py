@@ -799,21 +799,11 @@ def test_callbacks_patience_and_watching():
     np.testing.assert_allclose(
         run.values(fs[3:])[..., 0], run.watched[:, -1], atol=1e-12
     )
-    run = quiet(
-        p,
-        fs[:3],
-        Y,
-        width=32,
-        steps=400,
-        rng=0,
-        watch=fs[3:],
-        y_watch=[2.0, -2.0],
-        patience=5,
-        learning_rate=0.1,
-    )
-    means = run.watched_loss.mean(0)
-    assert run.steps < 400
-    assert means.argmin() == run.steps - 5
+    fit = partial(quiet, p, fs[:3], Y, width=32, size=1, rng=0, learning_rate=0.1)
+    path = fit(steps=20, watch=fs[3:]).watched[0]
+    run = fit(steps=20, watch=fs[3:], y_watch=path[10], patience=5)
+    assert run.watched_loss[0].argmin() == 10
+    assert run.steps == 15
 
 
 def test_an_interruption_leaves_what_there_is():
@@ -1136,3 +1126,60 @@ def test_induction_is_trained_as_the_program_says(kind, n=16, steps=4):
         ).backward()
         descent.step()
     assert abs(run.outputs[0, -1] - run.outputs[0, 0]).max() > 0.1
+
+
+def test_networks_without_randomness_are_one(n=5):
+    "A start with all weights has no other networks; any missing weight is random."
+    p = Program()
+    X = p.inputs(np.eye(2))
+    b = p.parameter(0.0, 0.3)
+    f = p.readout() @ tanh(p.matrix() @ X + b)
+    (W,), (r,) = p.matrices, p.readouts
+    every = {W: np.eye(n), r: np.ones((1, n)), X: np.ones((2, n)), b: np.ones(n)}
+    fit = partial(train, p, f, [1.0, -1.0], width=n, steps=1, learning_rate=0.1)
+    assert fit(init=every).loss.shape == (1, 2)
+    assert fit(init=every, size=3).loss.shape == (3, 2)
+    assert len(fit(init=every | {b: np.ones((4, n))}).loss) == 4
+    named = {k: x for k, x in every.items() if k is not b}
+    assert len(fit(init=named | {b.name: np.ones((4, n))}).loss) == 4
+    for key in every:
+        run = fit(init={k: x for k, x in every.items() if k is not key})
+        assert len(run.loss) == 8 and np.ptp(run.loss[:, 0]) > 0
+    own = fit(init=every, batch_size=1, batches="own")
+    assert len(own.loss) == 8 and np.ptp(own.loss[:, -1]) > 0
+    rows = {k: x for k, x in every.items() if k is not X} | {X[0]: np.ones(n)}
+    assert len(fit(init=rows).loss) == 8
+    assert len(fit(init=rows | {X[1]: np.ones(n)}).loss) == 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        dict(momentum=0.9, weight_decay=0.01, clip_norm=1.0),
+        dict(optimizer="adamw", learning_rate=1e-3, weight_decay=0.1),
+        dict(optimizer="muon", learning_rate=0.01, momentum=0.5),
+    ],
+    ids=["sgd", "adamw", "muon"],
+)
+def test_single_precision_keeps_six_digits(how, steps=5):
+    "The same networks, and all states in single precision."
+    p, fs = small()
+    common = dict(width=32, steps=steps, size=2, rng=0, verbose=False, dense=True)
+    common |= dict(learning_rate=0.1) | how
+    exact = train(p, fs, Y, **common)
+    single = train(p, fs, Y, precision="single", **common)
+    for x in single._blocks[0].networks.states.values():
+        assert x.moved.dtype == np.float32
+        assert x.velocity is None or x.velocity.dtype == np.float32
+    gap = abs(single.outputs - exact.outputs).max((0, 2)) / abs(exact.outputs).max()
+    assert (gap < 1e-5).all() and gap.max() > 1e-9  # neither half nor double precision
+    W = p.matrices[0]
+    np.testing.assert_allclose(single.weights(W), exact.weights(W), atol=1e-4, rtol=0)
+    later = train(p, fs, Y, init=single, precision="single", **common)
+    assert later.steps == 2 * steps
+    with pytest.raises(ValueError, match="`precision` must be that of the resumed run"):
+        train(p, fs, Y, init=single, **common)
+    with pytest.raises(ValueError, match="`dense` must be True or None for"):
+        train(p, fs, Y, precision="single", **common | dict(dense=False))
+    with pytest.raises(ValueError, match="`precision` must be 'double' or 'single'"):
+        train(p, fs, Y, precision="half", **common)
