@@ -79,28 +79,28 @@ class Rotary(Part):
             θ = checks.real(self.frequencies, "frequencies", (None,), "(-∞, ∞)")
             checks.put(self, frequencies=tuple(θ.tolist()))
 
-    def angles(self, m: int) -> np.ndarray:
+    def angles(self, m: float) -> np.ndarray:
         """Frequencies θ for heads of m coordinates.
 
         Parameters
         ----------
         m
-            width of a head, at most 2³⁰
+            width of a head, at most 1e9
         """
         turning = self.turning(m)
         if self.frequencies is not None:
             return np.array(self.frequencies)
         return self.base**(-np.arange(0, turning, 2)/turning)
 
-    def turning(self, m: int) -> int:
+    def turning(self, m: float) -> int:
         """Number of rotated coordinates among m.
 
         Parameters
         ----------
         m
-            width of a head, at most 2³⁰
+            width of a head, at most 1e9
         """
-        return int(checks.count(m, "m", most=2**30)*self.share + 1e-9)
+        return int(checks.number(m, "m", "[1, 1e9]")*self.share + 1e-9)
 
     def turn(self, Q: np.ndarray, positions: np.ndarray,
              back: bool = False) -> np.ndarray:
@@ -737,9 +737,9 @@ class SelfAttention(Branch, AttentionSpec):
         m = self.width_of_heads(n)
         if self.rotary is None or m == np.inf:
             return n
-        turning = self.rotary.turning(round(m))
+        turning = self.rotary.turning(m)
         pairs = turning//2
-        if turning % 2 or len(self.rotary.angles(round(m))) != pairs or not turning:
+        if turning % 2 or len(self.rotary.angles(m)) != pairs or not turning:
             checks.reject("rotary", "rotate an even number of coordinates of a head, "
                           "two for each frequency", f"{turning} of {m:g}", "change "
                           "`share`")

@@ -116,7 +116,7 @@ def run(name, folder, python, here):
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("package")
-@pytest.mark.parametrize("name", map(name_of, PAGES))
+@pytest.mark.parametrize("name", [*map(name_of, PAGES)])
 def test_it_runs_where_there_is_only_the_wheel(name, folder, jupyter, tmp_path):
     assert run(name, folder, jupyter, tmp_path) == pictures(stored(name))
 
