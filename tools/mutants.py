@@ -231,7 +231,7 @@ def verdict(folder, path, limit, far):
         out = run_tests(folder, marks, files, limit)
         if out is None:
             return "time-out", " ".join(files)[:80]
-        lines = re.findall(r"^(FAILED|ERROR) (\S+)(.*)", out, re.M)
+        lines = re.findall(r"^(FAILED|ERROR) (.+?)( - .*)?$", out, re.M)
         if lines:
             kind, test, why = lines[0]
             if kind == "ERROR" and "::" not in test:
