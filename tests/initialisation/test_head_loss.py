@@ -8,7 +8,12 @@ from report_cases import TINY, small
 
 from infattn_nb import from_config
 from infattn_nb import report as draw_report
-from infattn_nb.initialisation.head_loss import _mean_shifted, expected_loss, head_loss
+from infattn_nb.initialisation.head_loss import (
+    _mean_shifted,
+    _products,
+    expected_loss,
+    head_loss,
+)
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
 
@@ -118,3 +123,25 @@ def test_many_biases_are_averaged_on_a_grid():
     found = _mean_shifted(u, values, bias)
     exact = np.mean([np.interp(u + b, u, values) for b in bias], axis=0)
     np.testing.assert_allclose(found, exact, atol=(2 / 256) ** 2)
+
+
+@pytest.mark.power("a third of the error with the spread of an unrelated word")
+@pytest.mark.parametrize("of_any_length", [False, True])
+def test_the_own_word_of_a_tied_head_varies_less(of_any_length):
+    "Explicit tied heads: the state contains the row of its own word."
+    n, V, a, std, size = 64, 85, 0.95, 0.1, 3000
+    rng = np.random.default_rng(0)
+    rows = std * rng.standard_normal((size, V, n))
+    rms = lambda x: np.sqrt((x * x).mean(-1, keepdims=True))
+    x = rows[:, 0] / (std if of_any_length else rms(rows[:, 0]))
+    x = a * x + np.sqrt(1 - a * a) * rng.standard_normal((size, n))
+    z = np.einsum("bvn,bn->bv", rows, x / rms(x))
+    losses = np.log(np.exp(z).sum(1)) - z[:, 1:].mean(1)
+    own, own_sd = n * std * _products(np.array([a]), n, of_any_length)
+    found = expected_loss(V, std * np.sqrt(n), own, own_sd=own_sd)
+    error = losses.std() / np.sqrt(size)
+    assert abs(found - losses.mean()) < 0.005 + 5 * error < 0.05
+    plain = expected_loss(V, std * np.sqrt(n), n * std * a)
+    assert abs(found - losses.mean()) < abs(plain - losses.mean()) / 2
+    np.testing.assert_allclose(own, z[:, 0].mean(), rtol=0.02)
+    np.testing.assert_allclose(own_sd, z[:, 0].std(), rtol=0.1)
