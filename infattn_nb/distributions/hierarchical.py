@@ -89,8 +89,8 @@ class HierarchicalGaussian:
         cov
             S, (s, s)
         nearby
-            S for inputs changed by their errors; the largest change of a result is its
-            error
+            arrays S for inputs changed by their errors; the largest change of a result
+            is its error
 
         Returns
         -------
