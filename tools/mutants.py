@@ -236,8 +236,8 @@ def verdict(folder, path, limit, far):
             kind, test, why = lines[0]
             if kind == "ERROR" and "::" not in test:
                 return "import error", test
-            wrong = re.match(r" - (assert|AssertionError|Failed|\s*$)", why)
-            return "seen" if wrong or not why else "exception", test
+            wrong = not why or re.match(" - (assert|AssertionError|Failed)", why)
+            return "seen" if wrong else "exception", test
         if (
             " passed" not in out
             and "no tests ran" not in out
