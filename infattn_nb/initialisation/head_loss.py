@@ -29,7 +29,7 @@ def expected_loss(words: int, # V
     biases = np.ravel(bias)
     biases = biases - biases.mean() # a constant changes no loss
     far = abs(own).max() + abs(biases).max()
-    nodes = min(721, 2*int(60*max(1.5, sd)) + 1) # trapezium rule, exact to rounding
+    nodes = min(721, 2*int(30*max(1.5, sd)) + 1) # trapezium rule, exact to rounding
     x = np.linspace(-9., 9., nodes) # values of a standard normal
     weight = np.exp(-x*x/2)
     weight /= weight.sum()
