@@ -722,8 +722,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     patience = _patience(patience, y_watch)
     checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
-    plan = PassPlan(program, table.views(slice(None))[0], n, others=watched, steps=steps,
-                    dense=True if rule.entrywise or single else dense,
+    plan = PassPlan(program, table.views(slice(None))[0], n, others=watched,
+                    steps=steps, dense=True if rule.entrywise or single else dense,
                     widening=widening, dtype=np.float32 if single else float)
     plan = plan.training(_trained(plan, matrices))
     given = _given(plan, init)
