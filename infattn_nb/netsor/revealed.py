@@ -275,7 +275,6 @@ def explicit_is_cheaper(shape, directions):
     return 3*directions*(r + c) > 2*r*c
 
 NORMAL = 50 # multiplications in the time in which a normal is drawn
-STEP = 60 # multiplications per entry in the time of a step, besides its products
 PASS = 2e6 # multiplications in the time that new directions take in any pass
 
 class Use(NamedTuple):
@@ -289,19 +288,11 @@ class Use(NamedTuple):
         if explicit_is_cheaper(shape, self.forward + self.backward):
             return True
         r, c = shape
-        drawing = NORMAL*r*c
-        once = PASS/networks + NORMAL*(self.forward*r + self.backward*c)
-        if not self.steps:
-            m = self.forward + self.backward
-            return drawing + m*r*c < once + 2.5*m*m*(r + c)
-        explicit = (STEP + 3*self.forward)*r*c # per step
-        a_step = self.forward + self.backward # new directions
-        known = min(self.steps*a_step, 2*r*c/(3*(r + c))) # then it becomes explicit
-        some = known/a_step # steps until then
-        directions = some*once + 2*self.forward*(r + c)*known*some
-        if some < self.steps:
-            directions += 2*drawing + (self.steps - some)*explicit
-        return drawing + self.steps*explicit < directions
+        if self.steps: # while training, a matrix becomes explicit when that is cheaper
+            return False
+        m = self.forward + self.backward
+        directions = PASS/networks + NORMAL*(self.forward*r + self.backward*c)
+        return NORMAL*r*c + m*r*c < directions + 2.5*m*m*(r + c)
 
 def matrix_of(b, shape, var, rng, *, W=None, dense=False):
     """b matrices with entries N(0, var/c), or the given matrices W.

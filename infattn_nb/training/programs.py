@@ -723,7 +723,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
     plan = PassPlan(program, table.views(slice(None))[0], n, others=watched,
-                    steps=steps, dense=True if rule.entrywise or single else dense,
+                    steps=max(steps, 1), dense=True if rule.entrywise or single else dense,
                     widening=widening, dtype=np.float32 if single else float)
     plan = plan.training(_trained(plan, matrices))
     given = _given(plan, init)
