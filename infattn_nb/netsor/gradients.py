@@ -541,7 +541,8 @@ class ProgramGradients:
             if np.shape(checks.floats(Θ, "by_matrix")) != shape:
                 checks.reject("by_matrix", f"have shape {shape}", np.shape(Θ),
                               "pass a kernel for each network")
-        if np.shape(checks.floats(self.error, "error")) not in ((), shape and shape[-2:]):
+        error = np.shape(checks.floats(self.error, "error"))
+        if error and (shape is None or error != shape[-2:]):
             checks.reject("error", "be a number or have the shape of a kernel",
                           np.shape(self.error), "pass 0 for exact kernels")
 

@@ -348,7 +348,8 @@ class Training:
     def _plan_of(self, nodes, outputs=()):
         plan = self._learner.plan
         return PassPlan(plan.program, outputs, plan.n, others=nodes, dense=plan.dense,
-                    matrices=plan.trained, widening=plan.widening, dtype=plan.dtype)
+                    matrices=plan.trained, widening=plan.widening, dtype=plan.dtype,
+                    steps=plan.steps)
 
     def _asked(self, plan, when):
         "Copies of the networks, with the parts needed for a request."
@@ -723,9 +724,10 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     patience = _patience(patience, y_watch)
     checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
-    plan = PassPlan(program, table.views(slice(None))[0], n, others=watched, steps=steps,
+    plan = PassPlan(program, table.views(slice(None))[0], n, others=watched,
+                    steps=max(steps, 1), widening=widening,
                     dense=True if rule.entrywise or single else dense,
-                    widening=widening, dtype=np.float32 if single else float)
+                    dtype=np.float32 if single else float)
     plan = plan.training(_trained(plan, matrices))
     given = _given(plan, init)
     N = _how_many(plan, size, init, given, batch_size is not None and batches == "own")

@@ -66,5 +66,5 @@ def test_directions_are_counted_before_they_are_drawn(inputs, n=40):
     assert not any(wide.is_explicit(W, 1) for W in p.matrices)
     assert Use(9, 9).starts_explicit((9, 9), 1)
     assert Use(1, 1, steps=0).starts_explicit((64, 64), 100) is False
-    assert Use(1, 1, steps=10).starts_explicit((64, 64), 1)
+    assert Use(1, 1).starts_explicit((64, 64), 1)
     assert not Use(1, 1, steps=10).starts_explicit((4096, 4096), 1)
