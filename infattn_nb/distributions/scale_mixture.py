@@ -565,7 +565,7 @@ class ScaleMixture(rv_continuous):
         ends = (low - loc)/scale, (high - loc)/scale
         def shifted(y):
             x = f(loc + scale*y)
-            if isinstance(x, float):
+            if isinstance(x, (float, complex)):
                 return x
             return checks.real(x, "func(y)", (), remedy="return a number")
         ask = partial(_mean_between, shifted, ends,

@@ -67,7 +67,7 @@ def verified(module, # a module, as for read_module
 def _without_role(reading):
     "A remark on matrices of the first block that no role names; empty without them."
     known = {id(x) for x, _ in reading.parts[0].held}
-    named = getattr(reading.body, "named_parameters", tuple)()
+    named = list(getattr(reading.body, "named_parameters", list)())
     left = [name for name, p in named
             if re.search(r"(^|\.)0\.", name) and p.ndim > 1 and id(p) not in known]
     if reading.kind != "roles" or not left:

@@ -602,6 +602,15 @@ CASES += [
     (lambda: SelfAttention(rotary=1e4), TypeError, "`rotary` must be a Rotary"),
     (lambda: FeedForward(0), ValueError, "`units`"),
     (
+        lambda: Experts(2, 3),
+        ValueError,
+        "`chosen` must be at most the 2 experts, got 3; choose fewer",
+    ),
+    (lambda: Experts(0), ValueError, "`experts` must be at least 1"),
+    (lambda: Experts(mlp=None), TypeError, "`mlp` must be a FeedForward"),
+    (lambda: Experts(gate="top"), ValueError, "`gate` must be 'chosen' or 'softmax'"),
+    (lambda: Experts(var_r=-1.0), ValueError, "`var_r`"),
+    (
         lambda: FeedForward(activation=3),
         TypeError,
         "`activation` must be a function, got 3",

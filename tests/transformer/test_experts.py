@@ -214,21 +214,6 @@ def test_alike_tokens_meet_at_one_expert():
         assert abs(shared.mean() - p) < 6 * np.sqrt(p * (1 - p) / 20_000)
 
 
-@pytest.mark.parametrize(
-    "wrong, sentence",
-    [
-        (dict(experts=2, chosen=3), "`chosen` must be at most the 2 experts, got 3"),
-        (dict(experts=0), "`experts` must be at least 1"),
-        (dict(mlp=None), "`mlp` must be a FeedForward"),
-        (dict(gate="top"), "`gate` must be 'chosen' or 'softmax' or 'sigmoid'"),
-        (dict(var_r=-1.0), "`var_r` must be"),
-    ],
-)
-def test_bad_input(wrong, sentence):
-    with pytest.raises((TypeError, ValueError), match=sentence):
-        Experts(**wrong)
-
-
 def test_what_needs_an_mlp_refuses_a_mixture():
     net = network("chosen", 1.0)
     for call in (net.program, net.kernel):
