@@ -481,7 +481,7 @@ CASES += [
     (lambda: P.attend([SCORE], [H1], weights=5), TypeError, "`weights`"),
     (lambda: P.attend(5, 5), TypeError, "`scores` must be a list"),
     (lambda: P.name(OTHER), ValueError, "this program"),
-    (lambda: P.describe(5), ValueError, "this program"),
+    (lambda: P.describe(5), TypeError, "`node` must be a Vector, got int"),
     (lambda: P.past(5), TypeError, "`nodes`"),
     (lambda: mlp(P, [H1], layers=-1), ValueError, "`layers`"),
     (lambda: mlp(P, [5]), TypeError, "`X` must be vectors of a program"),
