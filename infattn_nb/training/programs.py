@@ -670,11 +670,11 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     base_width
         for "mup": the width at which the rate was found
     precision
-        "double", or "single" for explicit matrices, vectors and their products:
-        products take half of the time and of the memory. Networks start from the same
-        random numbers. Outputs then have six digits, and errors grow with the steps as
-        those of torch in single precision do. Losses are computed in double precision,
-        and results are double precision arrays
+        "double", or "single" for explicit matrices, vectors and their products, which
+        then take half of the memory, and less time if they are large. Networks start
+        from the same random numbers. Outputs then have six digits, and errors grow with
+        the steps as those of torch in single precision do. Losses are computed in
+        double precision, and results are double precision arrays
     verbose
         show a progress bar and the expected time and memory, on a terminal or in a
         notebook? Elsewhere there is a warning if a run takes more than ten processor
