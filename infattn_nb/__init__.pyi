@@ -58,7 +58,6 @@ from .transformer.stream import (
 )
 from .transformer.norms import Norm as Norm
 from .transformer.attention import Rotary as Rotary, SelfAttention as SelfAttention
-from .transformer.experts import Experts as Experts
 from .transformer.mlp import FeedForward as FeedForward
 from .transformer.block import Block as Block
 from .transformer.passes import Chain as Chain, Gradients as Gradients

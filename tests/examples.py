@@ -11,7 +11,6 @@ from infattn_nb import (
     AttentionRegressor,
     CircuitDescent,
     CommonTokens,
-    Experts,
     FeedForward,
     Mixture,
     Norm,
@@ -31,6 +30,7 @@ from infattn_nb.huggingface import CoordinateCheck, RateTransfer
 from infattn_nb.netsor.nodes import AssumptionError, AssumptionWarning
 from infattn_nb.nonlinearities import gelu, relu
 from infattn_nb.theory import ExchangeableScores
+from infattn_nb.transformer import Experts
 
 ONE_SENTENCE = re.compile(r"`[^`]+` must [^\n]+; [^\n]+")
 NET = results.TRANSFORMER

@@ -89,8 +89,8 @@ class HierarchicalGaussian:
         cov
             S, (s, s)
         nearby
-            matrices S, (s, s), for inputs changed by their errors; the largest change of
-            a result is its error
+            matrices S, (s, s), for inputs changed by their errors; the largest change
+            of a result is its error
 
         Returns
         -------

@@ -270,8 +270,10 @@ def _said_at(found, width): # a RateTransfer
     nearest = min(found.widths, key=lambda n: max(n/width, width/n))
     times = max(nearest/width, width/nearest)
     said = f"at width {width:,} take {rate:g}"
-    return said if times == 1 else (f"{said}; this width was not trained, and it differs "
-                                    f"from the nearest one by a factor of {times:.3g}")
+    if times == 1:
+        return said
+    return (f"{said}; this width was not trained, and it differs from the nearest one "
+            f"by a factor of {times:.3g}")
 
 def _unknown(found):
     "Runs that an interruption left out, boolean (widths, rates)."

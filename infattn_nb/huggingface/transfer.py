@@ -144,7 +144,7 @@ class RateTransfer:
 
     @property
     def _common(self):
-        "The rate that is as good as the best one at every width; None if there is none."
+        "The rate that is as good as the best at every width; None if there is none."
         there = np.isfinite(self.best)
         everywhere = np.flatnonzero(self.as_good[there].all(0))
         if not there.any() or not len(everywhere):
@@ -181,9 +181,9 @@ class RateTransfer:
             return float(common)
         if n in trained:
             return float(self.best[self.widths.index(n)])
-        checks.reject("width", "be one of the widths that were trained, because no rate "
-                      "is known to transfer", f"{n:,}", "train at this width, or with "
-                      "parametrization='mup' at several widths")
+        checks.reject("width", "be one of the widths that were trained, because no "
+                      "rate is known to transfer", f"{n:,}", "train at this width, or "
+                      "with parametrization='mup' at several widths")
 
     def _doubts(self):
         "Sentences on a grid that is too narrow, and on unknown errors."

@@ -149,7 +149,7 @@ def _own_logits(t, n, word, seed): # (2, s)
     return n*word*_products(cosine, n, t.first_norm is None)
 
 def _products(a, n, of_any_length): # cosines a, (s,); -> (2, s)
-    """Mean and standard deviation of ⟨w, x⟩/n, where x is a ŵ + √(1 − a²) z, normalised.
+    """Mean and standard deviation of ⟨w, x⟩/n, where x is a ŵ + √(1 − a²)z normalised.
 
     The n coordinates of w and z are standard normal; ŵ is w, or w/‖w‖·√n."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(5)

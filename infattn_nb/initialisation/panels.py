@@ -12,7 +12,8 @@ from textwrap import wrap
 import numpy as np
 
 from ..plotting import bold_dashes, lines, package_style, pattern, styled
-from .diagnosis import GRADIENTS, MATRIX_NAMES, living_norms, score_ratio
+from .diagnosis import GRADIENTS, MATRIX_NAMES, living_norms
+from .diagnosis import score_ratio
 from .diagnosis import spread, typical_norm
 
 # %% ../../nbs/initialisation/panels.ipynb #pa-names
@@ -131,7 +132,8 @@ class Matrices(Panel):
             lines(ax, np.sqrt(θ)[:20], label=MATRIX_NAMES[name], mean=typical_norm(θ),
                   style=style)
         low, high = ax.get_ylim()
-        self.label(ax, ylabel=f"norm of {GRADIENTS[self.measured.relative]}", ylim=(low, high*(high/low)**.3))
+        self.label(ax, ylabel=f"norm of {GRADIENTS[self.measured.relative]}",
+                   ylim=(low, high*(high/low)**.3))
         ax.legend(loc="upper right", ncols=2)
 
 class Queries(Panel):

@@ -34,7 +34,8 @@ from ..huggingface.weights import departed, handles_of
 from ..transformer.network import Transformer, at_width
 from .diagnosis import GRADIENTS, MATRIX_NAMES, READOUTS, Share
 from .diagnosis import dead_matrices, drawn
-from .diagnosis import living_norms, own_width, readout_cov, readout_said
+from .diagnosis import living_norms, own_width, readout_cov
+from .diagnosis import readout_said
 from .diagnosis import score_ratio
 from .diagnosis import counted, spread, typical_norm
 from .diagnosis import warn_if_long
@@ -243,7 +244,7 @@ _OFTEN_CROSSED = 2 # crossed thresholds assumed when time is estimated
 
 def advice_of(findings, d, # findings on a network, and its Diagnosis
               t, wide, # the network, and the network for infinite width
-              how, seed, progress=False, # options of `drawn`; of a report
+              how, seed, progress=False, # options of a draw; of a report
              ) -> dict: # name of a quantity -> a sentence
     "For each crossed threshold, the factor closest to one that suffices, in words."
     crossed = [x for x in findings if x.is_crossed and _can_be_mended(x, d)]
@@ -656,9 +657,9 @@ def report(transformer: Transformer, width: float | None = None,
     """Describe a network before training, in sentences and pictures.
 
     Networks are drawn at this width, and the same number of networks at infinite
-    width. Gradients are norms of torch's `.grad` of each tensor. There is a sentence for each quantity that a scan uses. If a threshold is
-    crossed, the sentence states the factor of branches or scores closest to one that
-    suffices. The report also states the loss of a language model's head before the
+    width. Gradients are norms of torch's `.grad` of each tensor. There is a sentence
+    for each quantity that a scan uses. If a threshold is crossed, the sentence states
+    the factor of branches or scores closest to one that suffices. The report also states the loss of a language model's head before the
     first step. If the first attention layer is a layer of the theorem (without rotary
     positions, shared keys or soft-capping, for example), it states the distance of
     this layer from its limit and from a Gaussian.

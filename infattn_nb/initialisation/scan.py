@@ -24,10 +24,11 @@ from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import in_order, progress_bar
 from ..huggingface.weights import handles_of
 from ..transformer.network import Transformer
-from .diagnosis import GRADIENTS, READOUTS, counted, drawn, own_width
+from .diagnosis import GRADIENTS, READOUTS, counted, drawn
+from .diagnosis import own_width
 from .diagnosis import readout_cov, warn_if_long
-from .quantities import QUANTITIES, Thresholds, jackknife, judge, quantity
-from .quantities import score_of, without_each
+from .quantities import QUANTITIES, Thresholds, jackknife, judge
+from .quantities import quantity, score_of, without_each
 from .rules import PUBLISHED_RULES, a_transformer, follows
 from .rules import rule_named, scaled
 from .rules import score_scale_of, strength_of, with_rule

@@ -142,7 +142,7 @@ class Rotary(Part):
         δ
             differences of distances, an array
         """
-        δ = checks.real(δ, "δ", within="(-∞, ∞)", remedy="pass differences of distances")
+        δ = checks.real(δ, "δ", None, "(-∞, ∞)", "pass differences of distances")
         if self.frequencies is not None:
             mean = np.cos(np.multiply.outer(δ, self.frequencies)).mean(-1)
         elif self.base == 1:

@@ -275,7 +275,7 @@ def altered(block, attention=None, feedforward=None, itself=None):
     for name, fields in dict(attention=attention, feedforward=feedforward).items():
         branch = getattr(block, name)
         if branch is not None and fields is not None:
-            own[name] = branch.changed(fields)
+            own[name] = branch._changed(fields)
     return replace(block, **own)
 
 # %% ../../nbs/transformer/block.ipynb #bl-sum

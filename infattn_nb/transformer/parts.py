@@ -33,7 +33,7 @@ class Branch(Part):
         """
         return getattr(self, f"var_{name}")
 
-    def changed(self, fields):
+    def _changed(self, fields):
         "The branch with changed fields, as returned by a function of it."
         return replace(self, **fields(self))
 

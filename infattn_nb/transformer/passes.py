@@ -476,8 +476,8 @@ class Chain(ByBlock):
     allowed
         True if the row may attend to the column, (L, s, s); False without attention
     load
-        shares of the tokens' choices of experts, which add up to one, (..., L, experts);
-        NaN in blocks without experts, None if there are none
+        shares of the tokens' choices of experts, which add up to one,
+        (..., L, experts); NaN in blocks without experts, None if there are none
     router_entropy
         entropies of the softmax of the routers' logits, in nats, (..., L, s)
     """
@@ -696,7 +696,7 @@ class Gradients(ByBlock):
         start at zero
     embedding_gram
         dE dEᵀ of the embeddings E before a first norm, (..., s, s); without a first
-        norm, it is the first matrix of `gram`
+        norm, it is the first of the matrices dX_l dX_lᵀ
     """
     chain: Chain
     gram: np.ndarray

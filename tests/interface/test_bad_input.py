@@ -30,6 +30,7 @@ from infattn_nb.paper import *
 from infattn_nb.theory import *
 from infattn_nb.theory.pseudo_lipschitz import attack
 from infattn_nb.theory.score_clt import VarianceGamma
+from infattn_nb.transformer import Experts
 
 pytestmark = [
     pytest.mark.xdist_group("bad_input"),

@@ -9,8 +9,9 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.stats import ks_2samp
 
-from infattn_nb import Block, Experts, FeedForward, Transformer, embedding_cov
-from infattn_nb.transformer.experts import GATES, largest
+from infattn_nb import Block, FeedForward, Transformer, embedding_cov
+from infattn_nb.transformer import Experts
+from infattn_nb.transformer.experts import GATES, k_largest
 from infattn_nb.transformer.parts import Cotangent
 
 G = embedding_cov([0, 1, 0, 2], 1.0, 0.3)
@@ -20,7 +21,7 @@ FAN_INS = np.array([24, 1, 24, 1, 48, 1])
 
 
 def network(gate, skip):
-    mixture = Experts(4, 2, MLP, gate, var_r=1.5, var_br=0.4)
+    mixture = Experts(4, 2, MLP, gate=gate, var_r=1.5, var_br=0.4)
     block = Block(None, mixture, norm_placement="pre", skip_scale=skip)
     return Transformer(G, [block] * 2, random_embeddings=True, final_norm=True)
 
@@ -117,7 +118,7 @@ def test_gates_of_random_logits(gate):
     "Weights by sorting, and slopes by differences."
     rng = np.random.default_rng(0)
     Z = 2 * rng.standard_normal((1000, 6))
-    chosen = largest(Z, 3)
+    chosen = k_largest(Z, 3)
     third = np.sort(Z, axis=1)[:, [3]]
     assert (chosen == (Z >= third)).all()
     g = GATES[gate].weights(Z, chosen)
@@ -136,7 +137,7 @@ def test_gates_of_random_logits(gate):
 @pytest.mark.parametrize("n", [64, np.inf])
 def test_the_router_passes_on_the_slope_along_the_logits(gate, n):
     "The trace of T is the derivative of the loss if all logits grow alike."
-    mixture = Experts(5, 2, FeedForward(1, "relu"), gate)
+    mixture = Experts(5, 2, FeedForward(1, "relu"), gate=gate)
     rng = np.random.default_rng(1)
     R = rng.standard_normal((3, 4, 4))
     C, S = rng.standard_normal((2, 3, 4, 4))
@@ -161,6 +162,7 @@ def test_the_router_passes_on_the_slope_along_the_logits(gate, n):
 
 
 @pytest.mark.long
+@pytest.mark.power("units of tokens that did not choose the expert")
 def test_experts_compute_the_units_of_their_tokens_only():
     "One network at a time; among thousands, some token chooses each expert."
     mixture = Experts(4, 1, FeedForward(1, "relu"))
@@ -178,6 +180,7 @@ def test_experts_compute_the_units_of_their_tokens_only():
         assert ks_2samp(one, value(many)).pvalue > 1e-8
 
 
+@pytest.mark.power("gradients of a weight that is constant")
 def test_one_expert_is_an_mlp():
     block = Block(None, MLP, norm_placement=None)
     net = Transformer(G, [block], random_embeddings=True)
