@@ -27,8 +27,8 @@ from ..transformer.network import Transformer
 from .diagnosis import GRADIENTS, READOUTS, counted, drawn
 from .diagnosis import own_width
 from .diagnosis import readout_cov, warn_if_long
-from .quantities import QUANTITIES, Thresholds, jackknife, judge
-from .quantities import quantity, score_of, without_each
+from .quantities import QUANTITIES, Thresholds, jackknife
+from .quantities import judge, quantity, score_of, without_each
 from .rules import PUBLISHED_RULES, a_transformer, follows
 from .rules import rule_named, scaled
 from .rules import score_scale_of, strength_of, with_rule
