@@ -241,7 +241,8 @@ def counted(n, what) -> str:
 MATRIX_NAMES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out",
                 "1": "MLP in", "2": "MLP out", "3": "MLP gate", "b1": "MLP bias in",
                 "b2": "MLP bias out", "bq": "query biases", "bk": "key biases",
-                "bv": "value biases", "bo": "attention bias out"}
+                "bv": "value biases", "bo": "attention bias out", "r": "router",
+                "br": "router biases"}
 
 def typical_norm(squares: np.ndarray, # squared norms, (b, ...)
                 ) -> np.ndarray: # norms, not squared, (...)

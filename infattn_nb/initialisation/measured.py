@@ -94,13 +94,10 @@ def measure(t, wide, n, size, seed, # wide: the network for infinite width
                          progress=lambda number: bar.update(step*number))
         limit = some(wide, np.inf, seeds[0 if n == np.inf else 1], 1)
         finite = limit if n == np.inf else some(t, n, seeds[0], step)
-        heads = np.clip(2**23//(len(t.blocks)*len(t.cov)**2), 64, 2**11)
-        kernel = wide.kernel(int(heads), seeds[2])
+        cosine, entropy = _with_many_heads(t, wide, seeds[2])
         pattern = most_focused(t, n, seeds[3])
         bar.update(size)
-    entropy = entropy_share(kernel.entropy, attended(t))
     alone = first_layer(t, n, seeds[4])
-    cosine = token_cosine(kernel.gram, t.texts)
     sd = {}
     weights = in_its_weights(t)
     for name in weights.matrices:
@@ -109,6 +106,16 @@ def measure(t, wide, n, size, seed, # wide: the network for infinite width
         with np.errstate(divide="ignore"): # a bias at infinite width
             sd[name] = np.sqrt(unit/fan_ins(weights, name, at))
     return Measured(n, finite, limit, cosine, entropy, pattern, alone, sd, relative)
+
+def _with_many_heads(t, wide, seed): # (L + 1,), (L,)
+    "Mean cosine and entropy with infinitely many heads; NaN if experts stay random."
+    L = len(t.blocks)
+    if t.most_experts:
+        return np.full(L + 1, np.nan), np.full(L, np.nan)
+    heads = np.clip(2**23//(L*len(t.cov)**2), 64, 2**11)
+    kernel = wide.kernel(int(heads), seed)
+    entropy = entropy_share(kernel.entropy, attended(t))
+    return token_cosine(kernel.gram, t.texts), entropy
 
 # %% ../../nbs/initialisation/measured.ipynb #rp-pattern
 def most_focused(t, n, seed) -> Pattern | None: # None without attention

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from scipy.stats import chi2, multivariate_normal, norm
 
 from infattn_nb import Attention, HierarchicalGaussian, Tokens, parallel
+from infattn_nb.distributions.hierarchical import _log_densities_given
 from infattn_nb.distributions.scale_mixture import LocationMixture
 from infattn_nb.nonlinearities import identity, relu
 
@@ -428,3 +429,12 @@ def test_conditional_laws_can_be_pickled_and_drawn():
     np.testing.assert_allclose(f, law.marginal(0).pdf(x))
     assert x.mean() == pytest.approx(law.mean()[0])
     assert law.fold(lambda y: y.sum(0), 10, rng=0) == law.rvs(10, rng=0).sum(0)
+
+
+def test_singular_draws_count_as_zero():
+    "They have a density only on a line; leaving them out would raise all others."
+    S = np.tile(np.eye(2), (200, 1, 1))
+    S[7] = 1.0
+    log_f = _log_densities_given(np.array([[0.3, -0.2]]), S)
+    exact = multivariate_normal(np.zeros(2)).pdf([0.3, -0.2]) * 199 / 200
+    np.testing.assert_allclose(np.exp(log_f).mean(), exact, rtol=1e-12)

@@ -36,6 +36,7 @@ from infattn_nb.initialisation.diagnosis import drawn
 from infattn_nb.initialisation.panels import PANELS
 from infattn_nb.initialisation.quantities import QUANTITIES
 from infattn_nb.initialisation.report import blocks_said, enough_width, file_of, rounded
+from infattn_nb.transformer import Experts
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
 HERE = Path(__file__).parents[1]
@@ -748,3 +749,14 @@ def test_a_page_of_many_lines_is_small():
     t = Transformer.uniform(np.eye(3), layers=24, heads=2, final_norm=True)
     page = file_of(draw_report(t, 32, 96, 0), "html")
     assert len(page) < 300_000
+
+
+def test_a_report_on_a_mixture_of_experts():
+    "There is no deterministic limit of many heads beside it."
+    mixture = Experts(4, 2, FeedForward(1, "relu"))
+    block = Block(SelfAttention(heads=2), mixture)
+    net = Transformer(np.eye(3), [block] * 2, random_embeddings=True)
+    found = draw_report(net, width=16, size=4, rng=0)
+    assert "the blocks contribute" in repr(found)
+    assert found.table["cosine, many heads"].isna().all()
+    found.plot()
