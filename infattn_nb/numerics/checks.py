@@ -15,6 +15,7 @@ import warnings
 from difflib import get_close_matches
 from math import prod
 from operator import index
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NewType, NoReturn
 
@@ -466,6 +467,7 @@ def _installed_on_windows():
     windll = ctypes.windll # type: ignore[attr-defined,unused-ignore]
     return status[1] if windll.kernel32.GlobalMemoryStatusEx(status) else None
 
+@lru_cache(8) # small laws ask often, and files are slow
 def _of_control_groups(root): # [bytes, …]
     "The limits of the process's control groups and of the groups above them."
     try:
