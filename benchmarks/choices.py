@@ -2,8 +2,8 @@
 
     python benchmarks/choices.py
 
-measures tangent kernels of MLPs with `dense` = None, True and False in turn, writes
-nbs/data/benchmarks_choices.json and prints chosen over best for each case.
+measures tangent kernels and training of MLPs with `dense` = None, True and False in
+turn, writes nbs/data/benchmarks_choices.json and prints chosen over best for each case.
 Processor seconds on one thread, the least of several rounds.
 """
 
@@ -22,7 +22,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 
-from infattn_nb import Program, gradients
+from infattn_nb import Program, gradients, train
 from infattn_nb.netsor import mlp
 from infattn_nb.nonlinearities import tanh
 
@@ -42,12 +42,25 @@ def of_gradients(width, inputs, size, dense):
     gradients(p, f, width, size=size, rng=0, dense=dense)
 
 
+def of_training(width, inputs, steps, size, dense):
+    p, f = network(inputs)
+    options = dict(steps=steps, learning_rate=1e-3 / inputs, size=size, rng=0)
+    train(p, f, np.zeros(inputs), width=width, dense=dense, verbose=False, **options)
+
+
 def cases():
     "Yield (name, task); both ways together take at most a minute."
     for n, k in product((16, 64, 256, 1024, 4096), (1, 4, 16, 64, 256)):
         if n * n * k < 4096**2 * 65 and k <= 4 * n:
             size = max(1, 256 // n)
             yield f"gradients n={n} k={k}", partial(of_gradients, n, k, size)
+    for n, k, steps in product((16, 64, 256, 1024, 4096), (1, 8, 64), (2, 10, 50)):
+        if n * n * k * steps < 1024**2 * 640:
+            size = max(1, 256 // n)
+            yield (
+                f"training n={n} k={k} steps={steps}",
+                partial(of_training, n, k, steps, size),
+            )
 
 
 def seconds(task):
