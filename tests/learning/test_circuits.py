@@ -622,41 +622,6 @@ def test_same_bytes_whoever_computes_and_after_a_pickle():
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(a)).values(X), a.values(X))
 
 
-REJECTED = [
-    (dict(layers=0), "`layers`"),
-    (dict(layers=2.5), "`layers`"),
-    (dict(heads=np.inf), "`heads` must be finite"),
-    (dict(heads=0), "`heads`"),
-    (dict(norm="batch"), "`norm`"),
-    (dict(residual="yes"), "`residual`"),
-    (dict(train_readout=1), "`train_readout`"),
-    (dict(readout="first"), "`readout` must be .*mean.*every"),
-    (dict(layers=9, heads=8), "`n_networks` must hold at most"),
-    (dict(layers=4, heads=8), "`n_networks` must hold at most"),
-]
-
-
-@pytest.mark.parametrize("options, says", REJECTED, ids=str)
-def test_errors(options, says):
-    X, y, _ = make_recall(6, 0)
-    with pytest.raises((ValueError, TypeError), match=says):
-        CircuitDescent(**dict(n_networks=2, max_iter=5) | options).fit(X, y)
-
-
-def test_bad_questions():
-    X, y, _ = make_recall(6, 0)
-    deep = CircuitDescent(**QUICK).fit(X, y)
-    for ask, says in (
-        (lambda: deep.scores(X, layer=5), "`layer`"),
-        (lambda: deep.without("head", ()), "`kind`"),
-        (lambda: deep.without("value", (9,)), "`key`"),
-        (lambda: deep.without("score", [1, 0]), "`key`"),
-        (lambda: CircuitDescent(readout="every", **QUICK).fit(X, y), "`y` must be"),
-    ):
-        with pytest.raises((ValueError, TypeError, AttributeError), match=says):
-            ask()
-
-
 def test_stored_distances_fall_like_the_root_of_the_width():
     "Geometric means over networks, slope against log n with its error from the seeds."
     t = pd.read_csv(ROOT / "nbs/data/circuits_widths.csv")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import nightly
-from descent_cases import LABELS, SMALL, data, least_p, softmax
+from descent_cases import SMALL, data, least_p, softmax
 from numpy.random import SeedSequence, default_rng
 from scikit_learn import OneToken, check
 from scipy.stats import linregress
@@ -1212,123 +1212,6 @@ def test_scikit_learn_clients():
 
 X, Y = data()
 W = draw_weights(default_rng(0), 2, 1, 3, 5, 1)
-
-BAD = [
-    (dict(heads=0), X, Y, ValueError, "`heads`"),
-    (dict(heads=1.5), X, Y, TypeError, "`heads`"),
-    (dict(head_width=0.5), X, Y, ValueError, "`head_width`"),
-    (dict(head_width="wide"), X, Y, TypeError, "`head_width`"),
-    (dict(var_qk=-1.0), X, Y, ValueError, "`var_qk`"),
-    (dict(var_vo=np.nan), X, Y, ValueError, "`var_vo`"),
-    (dict(readout=4), X, Y, ValueError, "`readout`"),
-    (dict(readout="last"), X, Y, ValueError, "`readout`"),
-    (dict(mask="full"), X, Y, ValueError, "`mask`"),
-    (dict(mask=np.ones((2, 2), dtype=bool)), X, Y, ValueError, "`mask`"),
-    (dict(loss="hinge"), X, Y, ValueError, "`loss`"),
-    (dict(loss=np.tanh), X, Y, TypeError, "`loss`"),
-    (dict(learning_rate=0.0), X, Y, ValueError, "`learning_rate`"),
-    (dict(learning_rate="fast"), X, Y, TypeError, "`learning_rate`"),
-    (dict(max_iter=0), X, Y, ValueError, "`max_iter`"),
-    (dict(max_iter=2.5), X, Y, TypeError, "`max_iter`"),
-    (dict(momentum=1.0), X, Y, ValueError, "`momentum`"),
-    (dict(weight_decay=-0.1), X, Y, ValueError, "`weight_decay`"),
-    (dict(temperature=np.inf), X, Y, ValueError, "`temperature`"),
-    (dict(batch_size=0), X, Y, ValueError, "`batch_size`"),
-    (dict(tol=-1.0), X, Y, ValueError, "`tol`"),
-    (dict(n_networks=0), X, Y, ValueError, "`n_networks`"),
-    (dict(linearized="yes"), X, Y, TypeError, "`linearized`"),
-    (dict(random_state=-1), X, Y, ValueError, "`random_state`"),
-    (dict(random_state="seed"), X, Y, TypeError, "`random_state`"),
-    (dict(linearized=True, weight_decay=0.1), X, Y, ValueError, "`weight_decay`"),
-    (dict(heads=np.inf, temperature=0.1), X, Y, ValueError, "temperature"),
-    (dict(heads=np.inf, head_width=5), X, Y, ValueError, "`head_width`"),
-    (dict(heads=np.inf, init=W), X, Y, ValueError, "`init`"),
-    (dict(init=W, head_width=6), X, Y, ValueError, "`head_width`"),
-    (dict(init=W[:3]), X, Y, TypeError, "`init`"),
-    (dict(init=W[:2], head_width=5), X, Y, ValueError, "`init`"),
-    (dict(init=W, heads=2, head_width=5), X, Y, ValueError, "`init`"),
-    (
-        dict(init=[W[0], *W[1:3], W[3][:, :, :4]], head_width=5),
-        X,
-        Y,
-        ValueError,
-        "`init`",
-    ),
-    (dict(init=[w * np.nan for w in W], head_width=5), X, Y, ValueError, "`init`"),
-    (dict(init="module"), X, Y, TypeError, "`init`"),
-    (dict(init=(np.ones(3), np.ones(3))), X, Y, ValueError, "`init`"),
-    ({}, X[0], Y, ValueError, "`X`"),
-    ({}, X * np.nan, Y, ValueError, "`X`"),
-    ({}, X, Y[:3], ValueError, "`y`"),
-    ({}, X, None, ValueError, "`y`"),
-    ({}, X, Y * np.inf, ValueError, "`y`"),
-    ({}, X, LABELS, TypeError, "`y`"),
-    (dict(loss="logistic"), X, Y, ValueError, "Unknown label type: continuous"),
-    (dict(loss="logistic"), X, np.arange(6), ValueError, "`y`"),
-    (dict(loss="softmax"), X, np.zeros(6), ValueError, "`y`"),
-    (dict(loss="softmax"), X, np.zeros((6, 2)), ValueError, "y should be a 1d array"),
-    (dict(loss="softmax"), X, None, ValueError, "requires y to be passed"),
-    (dict(learning_rate=1e6), 5 * X, Y, ValueError, "`learning_rate`"),
-    (dict(n_networks=10**9), X, Y, ValueError, "`n_networks` must hold at most"),
-    (
-        dict(n_networks=10**9, head_width=7),
-        X,
-        Y,
-        ValueError,
-        "`n_networks` must hold at most",
-    ),  # before memory is asked for
-    (dict(heads=10**8), X, Y, ValueError, "`n_networks` must hold at most"),
-    (
-        dict(heads=np.inf, n_networks=10**9),
-        X,
-        Y,
-        ValueError,
-        "`n_networks` must hold at most",
-    ),
-    (dict(readout="every"), X, Y, ValueError, "`readout`"),
-]
-
-
-@pytest.mark.parametrize("case", range(len(BAD)))
-def test_bad_input_is_one_sentence(case):
-    options, X, y, kind, match = BAD[case]
-    with pytest.raises(kind, match=match) as error:
-        AttentionDescent(**dict(n_networks=2, max_iter=200) | options).fit(X, y)
-    text = str(error.value)
-    assert "\n" not in text
-    assert len(text) < 300
-
-
-class Flat(Absolute):
-    def value(self, f, y):
-        return (f - y) ** 2
-
-
-class Steep(Absolute):
-    def gradient(self, f, y):
-        return 3 * (f - y)
-
-
-def test_bad_input_after_fit():
-    model = AttentionDescent(max_iter=5, n_networks=2).fit(X, Y)
-    classes = AttentionDescent(max_iter=5, n_networks=2, loss="logistic").fit(X, LABELS)
-    many = AttentionDescent(np.inf, max_iter=5, n_networks=2).fit(X, Y)
-    for call, words in [
-        (lambda: model.predict(X[:, :, :2]), "`X`"),
-        (lambda: model.predictive(X), "`noise`"),
-        (lambda: model.predictive(X, -1.0), "`noise`"),
-        (lambda: classes.predictive(X), "predictive"),
-        (lambda: model.values(X, "middle"), "`when`"),
-        (lambda: model.attention(X, 3), "`when`"),
-        (lambda: many.scores(X), "`heads`"),
-        (lambda: model.score(X, Y[:2]), "`y`"),
-        (lambda: model.tangent(X, X[0]), "`X`"),
-        (lambda: AttentionDescent(loss=Flat()).fit(X, Y), "loss.value"),
-        (lambda: AttentionDescent(loss=Steep()).fit(X, Y), "loss.gradient"),
-    ]:
-        with pytest.raises(ValueError, match=words) as error:
-            call()
-        assert "\n" not in str(error.value)
 
 
 def test_plots():

@@ -237,37 +237,6 @@ def levels_of(below):
         sorter.done(*level)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import infattn_nb",
-        "import infattn_nb as package",
-        "def f():\n    from infattn_nb import Attention",
-    ],
-)
-def test_imports_of_the_whole_package_are_seen(line, tmp_path):
-    (tmp_path / "module.py").write_text(line)
-    assert set(imported("attention.module", tmp_path / "module.py")) == {"infattn_nb"}
-
-
-@pytest.mark.parametrize(
-    "line, seen",
-    [
-        ("from ..paper.figures import sweep", True),
-        ("def f():\n    from ..paper import figures", True),
-        ("import infattn_nb.paper.figures", True),
-        ("import infattn_nb.paper.figures as f", True),
-        ("from .tokens import Tokens", False),
-        ("import numpy", False),
-    ],
-)
-def test_late_imports_are_seen(line, seen, tmp_path):
-    (tmp_path / "module.py").write_text(line)
-    assert (
-        "paper.figures" in set(imported("attention.module", tmp_path / "module.py"))
-    ) == seen
-
-
 def test_no_private_name_is_imported():
     for path in FILES.values():
         for node in ast.walk(tree(path)):
@@ -331,25 +300,3 @@ sys.exit("matplotlib" in sys.modules)"""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert "did you mean infattn_nb.Attention?" in run.stdout, run.stderr
-
-
-def test_star_import_brings_all_names():
-    space = {}
-    exec("from infattn_nb import *", space)
-    assert set(infattn_nb.__all__) <= set(space)
-    assert not hasattr(infattn_nb, "nothing")
-    assert infattn_nb.attention.layer.Attention is infattn_nb.Attention
-
-
-@pytest.mark.parametrize(
-    "name, place",
-    [
-        ("tanh", "nonlinearities"),
-        ("split", "theory"),
-        ("poisson_dirichlet_limit", "convergence"),
-        ("figure_1a", "paper"),
-    ],
-)
-def test_a_name_one_level_down_says_where(name, place):
-    with pytest.raises(AttributeError, match=f"it is infattn_nb.{place}.{name}"):
-        getattr(infattn_nb, name)

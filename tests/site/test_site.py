@@ -208,14 +208,6 @@ def test_opens_with_title_and_claim(page):
     )
 
 
-@on_every_page
-def test_title_survives(page, site):
-    front = site[page].front
-    first = "".join(stored(page)[0]["source"])
-    assert first == f"# {front['title']}\n\n> {front['description']}"
-    assert set(front) == {"title", "description", "output-file"}
-
-
 # Names and definitions
 
 
@@ -339,21 +331,6 @@ def test_targets_are_unique(page, site):
     assert not twice, twice
 
 
-@on_every_page
-def test_no_cell_takes_the_anchor_of_a_definition(page):
-    """Quarto gives a code cell's id to its box, and nbdev a lower-case anchor to each
-    documented name.
-    """
-    cells = [c for c in stored(page) if c["cell_type"] == "code"]
-    defined = {
-        n.lower()
-        for c in cells
-        if "#| export" in "".join(c["source"])
-        for n in re.findall(r"^(?:class|def) (\w+)", "".join(c["source"]), flags=re.M)
-    }
-    assert not defined & {c["id"] for c in cells}
-
-
 def test_figure_and_section_names_are_unique_over_all_pages(site):
     names = Counter(
         t for p in site.values() for t in p.targets if re.match("(fig|sec)-", t)
@@ -466,13 +443,6 @@ def test_figures_have_caption_and_alt(page, site):
 
 
 @on_every_page
-def test_options_stand_once(page, site):
-    for c in site[page].cells:
-        keys = re.findall(r"^#\|\s*([\w-]+):", "".join(c["source"]), flags=re.M)
-        assert c["cell_type"] != "code" or len(keys) == len(set(keys)), keys
-
-
-@on_every_page
 def test_long_figure_code_is_folded(page, site):
     "Matplotlib does not stand between the text and its picture."
     for c in site[page].cells:
@@ -498,17 +468,6 @@ def test_outputs_are_fit_to_print(page):
             assert not re.search(
                 r"/(work|tmp|home|root|usr|Users)/|Traceback|Warning:| at 0x", text
             ), text
-
-
-def test_size_of_stored_outputs():
-    assert (
-        sum(
-            len(json.dumps(c.get("outputs")))
-            for page in map(run_pages.name, PAGES)
-            for c in stored(page)
-        )
-        < 15e6
-    )
 
 
 # Reading order and accessibility
@@ -584,32 +543,6 @@ def test_contrast(theme):
     for ground in ("body-bg", "ground", "code-bg"):
         for text in ("body-color", "link-color", "quiet"):
             assert contrast(colour[text], colour[ground]) >= 4.5, (text, ground)
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_quarto_does_not_keep_its_own_greys(theme):
-    """Quarto sets these before a theme may: with `!default` ours would be ignored, and
-    plain outputs black on dark.
-    """
-    for name in ("border-color", "text-muted", "pre-color"):
-        assert re.search(
-            rf"^\${name}: [^!]*;", (NBS / f"{theme}.scss").read_text(), flags=re.M
-        ), name
-
-
-def test_figures_share_the_colours_of_the_page():
-    colour = dict(
-        re.findall(
-            r"^\$([\w-]+): (#[0-9a-f]{6}) !default;",
-            (NBS / "light.scss").read_text(),
-            flags=re.M,
-        )
-    )
-    style = (ROOT / "infattn_nb/infattn.mplstyle").read_text()
-    assert (
-        re.search(r"axes.prop_cycle: cycler\('color', \['(\w+)'", style)[1]
-        == colour["link-color"][1:]
-    )
 
 
 # Publishing
