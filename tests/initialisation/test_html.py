@@ -4,15 +4,12 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from report_cases import small
 
-from infattn_nb import report as draw_report
 from infattn_nb.initialisation import html as html_module
-from infattn_nb.initialisation.html import of_few_colours, picture_of
-from infattn_nb.initialisation.panels import PANELS, Focused, six_panels
+from infattn_nb.initialisation.html import of_few_colours
+from infattn_nb.initialisation.panels import PANELS
 from infattn_nb.initialisation.report import DETAILS, file_of
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
@@ -93,30 +90,6 @@ def test_actions_come_first_and_details_are_folded(report, monkeypatch):
 
 
 MATHEMATICS = ["$_$", "$$", "$x_{$", "$5$", "a", "$"]
-
-
-@pytest.mark.slow
-def test_dollars_are_no_mathematics():
-    r = replace(
-        draw_report(small(), 32, 4, 0, labels=MATHEMATICS, title="$_$"),
-        call="infattn_report gpt2 --text '$_$'",
-    )
-    fig = six_panels(r.panels, f"{r.title} {r.call}", ["$_$", r.call])
-    fig.canvas.draw()
-    pattern = fig.axes[PANELS.index(Focused)]
-    assert (
-        {label.get_text() for label in pattern.get_xticklabels()}
-        == {label.get_text() for label in pattern.get_yticklabels()}
-        == set(MATHEMATICS)
-    )
-    for text in (
-        *pattern.get_xticklabels(),
-        *pattern.get_yticklabels(),
-        *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)()),
-    ):
-        assert not text.get_parse_math()
-    assert "<img" in picture_of(Focused(r.measured, r.thresholds, r.labels))
-    plt.close("all")
 
 
 def test_shades_of_weights_keep_their_hue():

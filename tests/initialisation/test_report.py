@@ -3,9 +3,7 @@ file is whole, the same from run to run, and needs nothing else.
 """
 
 import json
-import os
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from report_cases import TINY, WORDS, small
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
-    AttentionRegressor,
     Block,
     Chain,
     FeedForward,
@@ -27,7 +24,6 @@ from infattn_nb import (
     Transformer,
     embedding_cov,
     from_config,
-    make_recall,
     parallel,
 )
 from infattn_nb import report as draw_report
@@ -443,12 +439,6 @@ def again():
 
 
 @pytest.mark.slow
-def test_same_seed_same_sheets(again, sheets):
-    for kind, sheet in sheets.items():
-        assert file_of(again, kind) == sheet
-
-
-@pytest.mark.slow
 def test_same_seed_same_bytes(again, page):
     "Twelve pictures and all the words."
     assert file_of(again, "html").decode() == page
@@ -456,34 +446,6 @@ def test_same_seed_same_bytes(again, page):
     assert (
         other.measured.finite.cosine[:, 1:] != again.measured.finite.cosine[:, 1:]
     ).all()
-
-
-@pytest.mark.slow
-def test_files_have_no_clock(page, sheets):
-    assert b"CreationDate" not in sheets["pdf"]
-    assert b"Software" not in sheets["png"]
-    assert time.strftime("%Y-%m") not in page
-
-
-def test_a_file_is_written_whole_or_not_at_all(report, tmp_path, monkeypatch):
-    path = tmp_path / "report.png"
-    path.write_text("old")
-    monkeypatch.setattr(
-        "infattn_nb.initialisation.report.file_of", lambda report, kind: kind.encode()
-    )  # drawing is what takes time
-    fsync = os.fsync
-    monkeypatch.setattr(
-        os,
-        "fsync",
-        lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")),
-    )
-    with pytest.raises(OSError, match=r"report.png cannot be written \(No space"):
-        report.save(path)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-    monkeypatch.setattr(os, "fsync", fsync)
-    assert report.save(path) == path
-    assert path.read_bytes() == b"png"
 
 
 # The command
@@ -510,44 +472,6 @@ def test_built_in_shapes_are_the_real_ones():
 
 
 # Plots
-
-
-def plots():
-    t = small(var_q=4.0)
-    c, g = t.chain(32, 5, 0, scores=True), t.gradients(32, 5, 0)
-    X, y, _ = make_recall(8, rng=3)
-    m = AttentionRegressor(n_islands=2, n_particles=32, n_moves=4, random_state=0).fit(
-        X, y
-    )
-    return {
-        "cosine": c.plot,
-        "entropy": lambda ax=None: c.plot(ax, "entropy", beside=t.kernel(64)),
-        "attention": lambda ax=None: c.plot(
-            ax, "attention", labels=WORDS, block=1, head=1
-        ),
-        "norms": g.plot,
-        "stream": lambda ax=None: g.plot(
-            ax, "stream", beside=t.gradients(np.inf, 4, 0)
-        ),
-        "fit": m.plot,
-        "fit attention": lambda ax=None: m.plot_attention(X[:3], ax, labels="abcdé"),
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the posterior is rough")
-def test_plots_draw_on_the_given_axes(silent):
-    for name, plot in plots().items():
-        number = len(plt.get_fignums())
-        _, ax = plt.subplots()
-        assert plot(ax) is ax, name
-        assert len(plt.get_fignums()) == number + 1, name
-        own = plot()
-        assert len(plt.get_fignums()) == number + 2, name
-        assert own is not ax, name
-        assert own.get_xlabel(), name
-        assert not own.spines["top"].get_visible(), name  # the package's style
-        assert ax.spines["top"].get_visible(), name  # and the caller's
 
 
 def test_what_is_drawn_is_the_chain(silent):
@@ -600,65 +524,7 @@ def test_results_are_what_they_say(report):
     plt.close(fig)
 
 
-@pytest.mark.slow
-def test_the_time_that_is_said_before(monkeypatch):
-    """GPT-2, 64 tokens, sixteen networks: processor time, which does not depend on who
-    else computes; draws, and advice for the thresholds that are crossed, lie in the
-    range, and the range is not arbitrarily wide.
-    """
-    from infattn_nb.initialisation import diagnosis
-    from infattn_nb.initialisation import report as module
-
-    monkeypatch.setattr(diagnosis, "perf_counter", time.process_time)
-    took = {}
-
-    def timed(name):
-        work = getattr(module, name)
-
-        def run(*args, **options):
-            start = time.process_time()
-            found = work(*args, **options)
-            took[name] = time.process_time() - start
-            return found
-
-        monkeypatch.setattr(module, name, run)
-
-    timed("measure"), timed("advice_of")
-    t = from_config("gpt2", 64)
-    t.gradients(size=1, rng=0)  # what is imported and kept
-    with pytest.warns(UserWarning, match="this report takes between .*: ") as seen:
-        r = draw_report(t, size=16, rng=0)
-    said = next(str(x.message) for x in seen if "takes between" in str(x.message))
-    low, high = map(
-        float, re.search(r"between ([\d.]+) and ([\d.]+) seconds", said).groups()
-    )
-    assert any(v.advice for v in r.verdicts)
-    assert low < sum(took.values()) < high, (said, took)
-    assert high < 7 * low
-
-
 # The loss of the head
-
-
-def test_the_readout_is_named():
-    t = small()
-    for readout, said in {
-        "all": "a loss at every token",
-        "last": "a loss at the last token",
-        "mean": "a loss on the mean of the tokens",
-    }.items():
-        printed = repr(draw_report(t, 32, 4, 0, readout=readout))
-        assert f"4 networks, {said}" in " ".join(printed.split())
-    given = draw_report(t, 32, 4, 0, readout=np.eye(6))
-    assert "a loss with the given readout covariance" in " ".join(repr(given).split())
-
-
-@pytest.mark.slow
-def test_a_page_of_many_lines_is_small():
-    "Ninety-six networks of many blocks: the largest pictures that there are."
-    t = Transformer.uniform(np.eye(3), layers=24, heads=2, final_norm=True)
-    page = file_of(draw_report(t, 32, 96, 0), "html")
-    assert len(page) < 300_000
 
 
 def test_a_report_on_a_mixture_of_experts():

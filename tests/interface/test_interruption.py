@@ -1,18 +1,13 @@
 """Runs that are killed, stopped or doubled end with the files of an undisturbed one."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 
 import pytest
 from paper_cases import SMALL, computed
 
-from infattn_nb import parallel
 from infattn_nb.numerics.files import write
 from infattn_nb.paper import command as running
 from infattn_nb.paper import reproduce, sweep, tables
@@ -110,41 +105,6 @@ def test_stopped_by_control_c(undisturbed, tmp_path, undrawn):
     assert error.count("\n") == 1
     assert "the same call continues" in error
     goes_on(tmp_path, undisturbed, before)
-
-
-@pytest.mark.slow
-def test_another_executor_and_the_death_of_its_worker(
-    undisturbed, tmp_path, monkeypatch, undrawn
-):
-    "One figure from processes; then one of them is killed."
-
-    def kill_a_worker(path, content):
-        write(path, content)
-        if path.name == "timings.json":
-            os.kill(next(iter(pool._processes)), signal.SIGKILL)
-
-    with (
-        monkeypatch.context() as m,
-        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
-        parallel(pool),
-    ):
-        m.setattr(running, "write", kill_a_worker)
-        with pytest.raises(BrokenProcessPool):
-            run_here(tmp_path)
-    goes_on(tmp_path, undisturbed, contents(tmp_path))
-
-
-@pytest.mark.slow
-def test_two_runs_into_one_folder(tmp_path):
-    runs = [
-        start(tmp_path / "both"),
-        start(tmp_path / "both"),
-        start(tmp_path / "alone"),
-    ]
-    for run in runs:
-        assert run.communicate(timeout=300) == ("", "")
-        assert run.returncode == 0
-    assert contents(tmp_path / "both") == contents(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("written", [1, 2, 3])

@@ -3,12 +3,8 @@ locales, archives, long chains.
 """
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from unittest.mock import patch
@@ -28,8 +24,6 @@ from infattn_nb import (
     limit,
     limit_error,
 )
-from infattn_nb.learning import fitting
-from infattn_nb.learning.sequences import sequences
 from infattn_nb.netsor import score_paths
 from infattn_nb.netsor.score_paths import Batch
 from infattn_nb.nonlinearities import (
@@ -72,30 +66,6 @@ def test_huge_scores_say_nothing():
         ).law().marginal().std() == pytest.approx(1)
 
 
-COMMAND = (
-    "from infattn_nb.paper.command import infattn_figures as f\n"
-    "if __name__ == '__main__': f()\n"
-)
-
-
-C_LOCALE = os.environ | dict(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-
-
-@pytest.mark.slow
-def test_figures_in_the_c_locale(tmp_path):
-    """The last table held a dash that no such terminal knows: the command died after
-    its work.
-    """
-    (tmp_path / "figures.py").write_text(COMMAND)
-    call = [
-        sys.executable,
-        *"figures.py --only heads --trials 1 --samples 32 --out out".split(),
-    ]
-    run = subprocess.run(call, cwd=tmp_path, env=C_LOCALE, capture_output=True)
-    assert run.returncode == 0, run.stderr
-    assert b"wall time" in run.stdout, run.stderr
-
-
 @pytest.mark.parametrize("axes", [(), (1,), (3, 2)])
 def test_blas_does_what_einsum_did(axes):
     "Products with a constant factor: from so many rows on by BLAS."
@@ -133,22 +103,6 @@ def test_closed_forms_in_one_call(φ):
     rtol = max(1e-13, 10 * φ.closed_error)
     together = limit(p).cov(seen)
     np.testing.assert_allclose(together, slowly, rtol=rtol, atol=1e-15)
-
-
-def test_seconds_before_a_fit():
-    """Infinitely many heads take some; the ladder of many sequences is foretold from a
-    part of them.
-    """
-    m = AttentionRegressor(np.inf, random_state=0)
-    assert m.expected_seconds(X, y) > 0
-    Z = rng.standard_normal((600, 3, 2))
-    t = Z[:, 0, 0] + 0.1 * rng.standard_normal(600)
-    one = AttentionRegressor(random_state=0, alpha=0.1)
-    with patch.object(fitting, "PILOT_SEQUENCES", 128):
-        few = fitting._rungs(one, sequences(Z), t[:, None])
-    with patch.object(fitting, "PILOT_SEQUENCES", 600):
-        whole = fitting._rungs(one, sequences(Z), t[:, None])
-    assert whole / 2 < few < 2 * whole
 
 
 def mixed(φs, mean=0.0):
@@ -232,14 +186,6 @@ def one_product():
     return p, [W @ tanh(x)]
 
 
-@pytest.mark.slow
-def test_huge_numbers_that_need_no_draws():
-    "The law of one output and E S know any number of heads."
-    two = replace(HUGE, tokens=Tokens(2, relu)).law()
-    assert two.marginal().kurtosis() < 1e-25
-    assert np.isfinite(two.cov(100)).all()
-
-
 def same_bytes(_):
     "What is computed once and kept, from many threads at once."
     layer = Attention(Tokens(4, relu), heads=3, var_o=1.2345)
@@ -307,20 +253,6 @@ def test_copies_are_the_same(thing):
                 if isinstance(thing, HierarchicalGaussian)
                 else thing.rvs(3, rng=0),
             )
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_nothing_at_all():
-    "Empty arrays are answered with empty arrays."
-    law = FOUR.law()
-    shapes = (
-        law.logpdf(np.zeros((0, 4))).shape,
-        law.marginal().ppf([]).shape,
-        law.rvs((0, 2), 0).shape,
-        FOUR.scores(8, 0, 0).shape,
-        law.covariances(0).shape,
-    )
-    assert shapes == ((0,), (0,), (0, 2, 4), (0, 2, 4, 4), (0, 4, 4))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -634,14 +634,6 @@ def test_stored_results_on_real_data(model):
     assert row["r2"] == pytest.approx(fresh["r2"], abs=1e-3)
 
 
-def test_a_stored_row_of_widths():
-    "Paired draws of the prior: only rounding may differ."
-    learning = import_module("learning")
-    fresh = pd.DataFrame(learning.run_width(0, 1, (16, 64, 256, 1024)))
-    stored = read("width").query("seed == 0 and outputs == 1").reset_index(drop=True)
-    pd.testing.assert_frame_equal(stored, fresh.astype(stored.dtypes), rtol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", nightly(["real", "longer"], "longer"))
@@ -781,41 +773,6 @@ def test_weights_that_are_uniform_at_a_finite_width():
 
 
 # --- bad input
-
-
-@pytest.mark.long
-def test_unusual_but_right():
-    X, y = data(4, 3, 2)
-    twice = AttentionRegressor(random_state=0, **SMALL).fit(
-        np.concatenate([X, X]), np.concatenate([y, y])
-    )
-    assert np.isfinite(twice.predict(X)).all()
-    wide = AttentionRegressor(random_state=0, **SMALL).fit(
-        X[:2], default_rng(0).standard_normal((2, 5))
-    )  # D > P
-    assert wide.predict(X).shape == (4, 5)
-    for target in (np.zeros(4), np.full(4, 3.0), 100 * y, [1, 2, 3, 4]):
-        assert np.isfinite(
-            AttentionRegressor(
-                random_state=0, n_islands=2, n_particles=16, n_moves=1, keep=0.5
-            )
-            .fit(X, target)
-            .predict(X)
-        ).all()
-    assert AttentionRegressor(random_state=0, **SMALL).fit(
-        0 * X, y
-    ).log_marginal_likelihood_value_ == pytest.approx(norm.logpdf(y, scale=0.1).sum())
-    assert np.isnan(
-        AttentionRegressor(random_state=0, n_islands=1, n_particles=16, n_moves=1)
-        .fit(X, y)
-        .log_marginal_likelihood_error_
-    )
-    assert np.isfinite(
-        AttentionRegressor(random_state=0, **SMALL).fit(X[:, :1], y).predict(X)
-    ).all()  # s = 1, then more tokens than it has seen
-    assert twice.fit(X[:, :, :1], y).predict(X[:, :, :1]).shape == (
-        4,
-    )  # fitted again to another embedding
 
 
 def test_scores_of_little():

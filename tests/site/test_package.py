@@ -282,21 +282,3 @@ except AttributeError as error: print(error)
 assert not [m for m in set(sys.modules) - before if "scipy" in m or "netsor." in m]"""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "did you mean infattn_nb.convergence.gaussian?" in run.stdout, run.stderr
-
-
-@pytest.mark.parametrize(
-    "line, error",
-    [
-        ("from infattn_nb import Atention", "ImportError"),
-        ("import infattn_nb; infattn_nb.Atention", "AttributeError"),
-    ],
-)
-def test_a_misspelt_name_fails_at_once(line, error):
-    "With the nearest name, and before anything large is imported."
-    code = f"""import sys
-try: exec({line!r})
-except {error} as e: print(e)
-sys.exit("matplotlib" in sys.modules)"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "did you mean infattn_nb.Attention?" in run.stdout, run.stderr
