@@ -1,5 +1,6 @@
 """What counts as rounding is forgiven, and nothing else; memory that may be used."""
 
+import ctypes
 import subprocess
 import sys
 
@@ -69,3 +70,20 @@ def test_memory_limit_of_the_process():
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     assert int(done.stdout) == min(least, checks.memory_of_the_machine())
     assert resource.getrlimit(resource.RLIMIT_AS)[0] != least
+
+
+def test_memory_of_windows(monkeypatch):
+    "The second count of the structure that Windows fills."
+
+    class Kernel:
+        class kernel32:
+            @staticmethod
+            def GlobalMemoryStatusEx(status):
+                assert status[0] == 64  # the structure's size, in its first half
+                status[0] += 50 << 32  # percent in use
+                status[1] = 12345
+                return 1
+
+    monkeypatch.setattr(ctypes, "windll", Kernel, raising=False)
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert checks._installed() == 12345
