@@ -106,28 +106,6 @@ def test_advice_is_the_mildest_factor_that_is_enough(reported):
     assert least[0] < 0.3
 
 
-def test_verdicts_share_the_networks_that_they_try(monkeypatch):
-    """What is asked twice, of the same factor, is drawn once, forward and backward if
-    one of them needs that; four factors for each verdict at most.
-    """
-    tried = []
-
-    def noted(t, *rest, gradients, **options):
-        tried.append(
-            (t.blocks[0].branch_scale, t.blocks[0].attention.score_scale, gradients)
-        )
-        return drawn(t, *rest, gradients=gradients, **options)
-
-    monkeypatch.setattr("infattn_nb.initialisation.report.drawn", noted)
-    strict = Thresholds(max_cosine=0.1, max_gradient_ratio=1.01, max_spread=0.001)
-    advice = report(
-        from_config(SMALL | dict(n_layer=4), 4), size=4, rng=0, thresholds=strict
-    ).advice
-    assert {"cosine", "depth", "spread"} <= set(advice)
-    assert len(tried) == len(set(tried)) <= 4 * len(advice) - 2
-    assert all(back for residual, scores, back in tried if residual != 1)
-
-
 def test_advice_that_does_not_exist_is_not_given():
     """Tokens that are alike before the first block are not helped by any factor, and no
     sentence says so.

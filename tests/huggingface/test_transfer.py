@@ -2,8 +2,6 @@
 asked for; what diverges is infinite and what was not reached is NaN.
 """
 
-import signal
-
 import numpy as np
 import pytest
 from conftest import nightly
@@ -95,28 +93,6 @@ def test_what_is_as_good_goes_by_the_errors_of_differences():
     assert record.best.tolist() == [1.0]
     assert record.as_good.tolist() == [[True, False, True]]
     assert (record.error[0] > 2).all()
-
-
-def test_an_interrupted_run_keeps_what_is_finished(monkeypatch):
-    "Ctrl-C in the middle of the third cell."
-    calls = []
-
-    def interrupted(*args, **how):
-        calls.append(args)
-        if len(calls) == 3:
-            how["callback"] = lambda step: signal.raise_signal(signal.SIGINT)
-        return train(*args, **how)
-
-    whole = found()
-    monkeypatch.setattr(transfer, "train", interrupted)
-    part = found()
-    assert part.interrupted
-    assert not whole.interrupted
-    assert len(calls) == 3
-    np.testing.assert_array_equal(part.loss[0], whole.loss[0])
-    assert np.isnan(part.loss[1]).all()
-    assert np.isnan(part.best[1])
-    assert part.plot() is not None
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,9 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 
 from infattn_nb.initialisation import html as html_module
-from infattn_nb.initialisation.html import of_few_colours
 from infattn_nb.initialisation.panels import PANELS
 from infattn_nb.initialisation.report import DETAILS, file_of
 
@@ -90,21 +88,3 @@ def test_actions_come_first_and_details_are_folded(report, monkeypatch):
 
 
 MATHEMATICS = ["$_$", "$$", "$x_{$", "$5$", "a", "$"]
-
-
-def test_shades_of_weights_keep_their_hue():
-    "Rows of weights are drawn in shades of one colour, of which a page keeps enough."
-    from io import BytesIO
-
-    from matplotlib import rcParams
-    from matplotlib.colors import to_rgb
-    from PIL import Image
-
-    colour = np.array(to_rgb(rcParams["axes.prop_cycle"].by_key()["color"][0]))
-    ramp = 1 - np.linspace(0, 1, 200)[None, :, None] * (1 - colour)
-    given = np.rint(255 * np.repeat(ramp, 4, axis=0)).astype(np.uint8)
-    held = BytesIO()
-    Image.fromarray(given).save(held, "png")
-    few = Image.open(BytesIO(of_few_colours(held.getvalue()))).convert("RGB")
-    step = 0.05 * 255  # from shade to shade
-    assert abs(np.asarray(few).astype(int) - given).max() <= step

@@ -387,35 +387,6 @@ def test_heads_that_turn_keep_their_width():
     )
 
 
-@pytest.mark.slow
-def test_a_seed_is_written_down():
-    "What is drawn from a Generator, or from no seed, can be drawn again."
-    for rng in (
-        None,
-        np.random.default_rng(3),
-        np.random.SeedSequence(4, spawn_key=(2,)),
-        7,
-    ):
-        first = draw_report(small(), 32, 4, rng)
-        seed = eval(
-            re.search(r"rng=(.*)\)$", first.call)[1],
-            {"SeedSequence": np.random.SeedSequence},
-        )
-        np.testing.assert_array_equal(
-            first.measured.finite.cosine,
-            draw_report(small(), 32, 4, seed).measured.finite.cosine,
-        )
-    assert (
-        "max_cosine=0.5"
-        in draw_report(small(), 32, 4, 0, thresholds=Thresholds(max_cosine=0.5)).call
-    )
-    assert "width=32, size=4, readout='all'" in first.call
-    without = draw_report(small(), 32, 4, 0, thresholds=Thresholds(max_cosine=None))
-    assert "thresholds=Thresholds(max_cosine=None)" in without.call
-    assert not any(v.name == "cosine" for v in without.verdicts)
-    plt.close(without.plot())
-
-
 # Files
 
 

@@ -287,31 +287,6 @@ def test_the_error_of_a_score_is_its_spread_over_seeds():
     assert 0.6 < rows["score"].std() / stated < 1.6
 
 
-def test_map(small):
-    axes = small.plot()
-    assert [ax.get_title() for ax in axes] == ["3 blocks", "9 blocks"]
-    mesh = axes[1].collections[0].get_array().reshape(3, 3)
-    grid = small.table.query("rule == '' and layers == 9").pivot(
-        index="residual", columns="scores", values="score"
-    )
-    np.testing.assert_allclose(mesh, grid)
-    star = next(line for line in axes[1].lines if line.get_marker() == "*")
-    best = small.best.set_index("layers").loc[9]
-    (x, y), at = star.get_xydata()[0], np.log10([best["scores"], best["residual"]])
-    assert y == pytest.approx(at[1])
-    assert (
-        0 < at[0] - x < np.diff(np.log10(sorted({*grid.columns})))[0] / 2
-    )  # in its cell, beside the rules
-    points = [c.get_offsets()[0] for c in axes[0].collections[1:]]
-    rules = small.table.query("rule != '' and layers == 3")
-    np.testing.assert_allclose(points, np.log10(rules[["scores", "residual"]]))
-    fig, given = plt.subplots(1, 2)
-    assert small.plot(given)[0] is given[0]
-    with pytest.raises(ValueError, match="as many Axes as depths, 2"):
-        small.plot(given[0])
-    plt.close("all")
-
-
 def test_a_table_read_back_is_a_scan(small, tmp_path):
     small.table.to_csv(tmp_path / "scan.csv", index=False)
     again = Scan(pd.read_csv(tmp_path / "scan.csv"))
@@ -482,10 +457,3 @@ def test_scores_that_floating_point_does_not_hold():
         .item()
         == "overflow"
     )
-
-
-def test_a_cell_that_cannot_be_made():
-    found = scan(
-        SMALL, residual=[1], scores=[1], embeddings=[1, 1e80], rules=(), size=2, rng=0
-    )
-    rejected(partial(found.network, 1), "`cell` must be a network")

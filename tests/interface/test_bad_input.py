@@ -142,14 +142,10 @@ gradients(3, NET_F) ~ `program`
 gradients(NET, []) ~ `outputs` must contain at least one
 gradients(NET, NET_X, 8) ~ `outputs` must be outputs of readouts
 gradients(NET, NET_Y) ~ tangent kernel stays random
-gradients(NET, NET_F, 8).inner(LINE_X) ~ same program
 train(3, NET_F, 1.0, width=8) ~ `program`
 train(NET, [NET_F], [1.0, 2.0], width=8) ~ `y` must have shape (1,), got (2,)
-train(NET, [NET_F], [2.0], width=8, loss='logistic') ~ `y` must be 0 or 1
-train(NET, [[NET_F, NET_F]], [2], width=8, loss='softmax') ~ `y` must be 1 labels 0 … 1
 fit(width=INF) ~ finite
 fit(width=10**13) ~ processor seconds, which takes about
-fit(steps=-1) ~ `steps`
 fit(learning_rate=1e9, steps=30) ~ `learning_rate` must keep the losses of
 fit(batches='all') ~ `batches` must be 'shared' or 'own'
 fit(matrices=['V']) ~ `matrices` must name matrices on which the outputs depend
@@ -165,7 +161,6 @@ fit(parametrization='mup') ~ `base_width` must be passed with
 widened('gpt2', [[1, 2]], 64, heads='taller') ~ `heads`
 rate_transfer('gpt2', [[1, 2]], [], [0.1]) ~ `widths`
 coordinate_check('gpt2', [[1, 2]], [64]) ~ `widths`
-Program().parameter(var=-1.0) ~ `var`
 LINE.rotate(LINE_X, np.ones((7, 2))) ~ `angles`
 LINE.logits(LINE_X, LINE_X, cap=-1.0) ~ `cap`
 weights_of(7, 7) ~ `net` must be read from a model
@@ -174,12 +169,9 @@ next_tokens(Transformer.uniform(np.eye(2), layers=1, heads=1)) ~ `net` must be r
     from a model
 fit(watch=[NET_X]) ~ `watch` must be outputs and scores
 fit(init={'W': np.eye(3)}) ~ `init` must have shape (8, 8)
-fit(init={'V': np.eye(3)}) ~ `init` must name matrices
 fit(init=ONE, width=16) ~ `init` must be a run of the same program and width
-ONE.values(NET_X, 'middle') ~ `when`
 ONE.change(NET_P) ~ `h`
 ONE.tangent(outputs=[NET_X]) ~ `outputs`
-ONE.weights(LINE.matrix()) ~ `W`
 Transformer.uniform(np.eye(2), layers=1, heads=1).program(readout='middle') ~ `readout`
 Transformer(np.eye(2), [Block(SelfAttention(1, rotary=Rotary()))]).program() ~
     `width` must be finite for rotary positions
@@ -197,14 +189,10 @@ CommonTokens(0, relu) ~ `seq_len`
 Tokens(3, 7) ~ `activation` must be a function
 Tokens(2, relu, [[1, 2], [2, 1]]) ~ positive semidefinite
 Tokens(2, relu, [[1, 0.5], [0, 1]]) ~ symmetric
-Tokens(2, relu, [[1, NAN], [NAN, 1]]) ~ finite
-Tokens(2, relu, np.eye(3)) ~ (2, 2)
 Tokens(2, relu, [['a', 'b'], ['c', 'd']]) ~ real numbers
 checks.cov(np.diag([1, -1e-10])) ~ smallest eigenvalue
 LOW.law(9) ~ heads·head_width = 8
-simulate_dense(A, INF) ~ finite
 LAW.rvs(-1) ~ `size`
-LAW.rvs(2, rng=np.random.Generator(np.random.PCG64(_NoSpawn()))) ~ spawn
 LAW.marginal(3) ~ `i`
 LAW.cov(draws=1) ~ `draws`
 LAW.logpdf([1.0, 2.0]) ~ `y` must have shape (..., 3)
@@ -222,19 +210,12 @@ kde_kl([1.0, 1.0], [1.0, 2.0]) ~ `samples_p`
 sweep('fig9') ~ 'fig9'
 reproduce(only=3) ~ `only`
 Attention(T, var_q=1e300, var_k=1e300) ~ overflow
-Nonlinearity(lambda x: np.where(abs(x) > 4, NAN, x)).dual(np.eye(2)) ~ `fn`
-HierarchicalGaussian(lambda n, g: np.full((n, 1, 1), NAN), 1).rvs(2) ~ `sample(2, rng)`
-HierarchicalGaussian.constant(np.ones((3, 1, 1))) ~ `cov`
-ScaleMixture([1.0, 2.0]).var(return_error=True) ~ `return_error`
 relu.dual(np.eye(2) * 1j) ~ `cov` must hold real numbers
 relu.dual(MASKED) ~ `cov` must not have masked entries
-relu.dual(np.eye(2) * 1e+308) ~ beyond 1e150
-relu.dual([[1.0, 2.0], [2.0]]) ~ different lengths
 Nonlinearity('tanh') ~ `fn` must be a function
 Nonlinearity(lambda x: x.sum()) ~ `fn` must return shape (7,)
 Nonlinearity(math.tanh) ~ vectorise it
 Nonlinearity(np.tanh, arity=2) ~ correct `arity`
-softmax([]) ~ `x` must have a finite largest score
 softmax([1.0, 2.0], axis=3) ~ `axis` must be an axis 0…0, got 3
 softmax_weight(3, 5) ~ `j` must be an output 0…2
 growth(np.tanh) ~ `activation` must be a Nonlinearity
@@ -254,8 +235,6 @@ fold(normals, np.sum, 0) ~ `size`
 LAW.fold('mean', 3) ~ `statistic`
 ScaleMixture(5.0) ~ `variances` must have shape (any,)
 G.pdf('a') ~ argument of pdf
-G.moment(1.5) ~ integer
-G.interval(2.0) ~ between 0 and 1
 gauss(5) ~ iterable
 mixture_of_heads([], 2) ~ `nodes`
 HierarchicalGaussian(5, 2) ~ `sample`
@@ -271,30 +250,22 @@ T.tv_error(np.array([3])) ~ `width`
 A.law(1e300).rvs(1) ~ `width` must be at most 1e10
 Attention(T, bias=np.eye(3) * 1j) ~ `bias` must hold real numbers
 TWO.infinite_heads(draws=0) ~ `draws`
-P.inputs(np.eye(2), mean=[1, 2, 3]) ~ `mean`
 W @ np.eye(2) ~ `W @ h`
 P.nonlin(np.tanh) ~ contain at least one vector
-P.nonlin(np.sum, H1) ~ `fn`
 P.nonlin(np.tanh, H1, scores=5) ~ `scores` must be a list
 tanh(H1, H2) ~ must get 1 argument,
 step(H1) ~ `step`
 P.score(H1, 5) ~ query and key
 P.score(H1, H2, scaling='cube') ~ `scaling`
 P.attend([SCORE], [H1, H2]) ~ one score per value
-P.attend([SCORE], [H1], weights=5) ~ `weights`
 P.name(OTHER) ~ this program
 P.describe(5) ~ `node` must be a Vector, got int
 P.past(5) ~ `nodes`
 mlp(P, [H1], layers=-1) ~ `layers`
-rnn(P, [H1], var_w='a') ~ `var`
 lstm(P, [OTHER]) ~ same program
-conv1d(P, [H1], kernel=2) ~ `kernel`
 attention(P, [H1], heads=0) ~ `heads`
 limit(5) ~ `program`
 LIM.mean(OTHER) ~ same program
-LIM.cov([]) ~ `vectors` must contain at least one
-LIM.score_cov([H1]) ~ `scores`
-LIM.rvs([H1], -1) ~ `size`
 LIM.law([X]) ~ Gaussian given the scores
 simulate(5, H1, 4) ~ `program`
 gram(P, [H1, P.matrix(rows=0.5) @ H2], 4) ~ same length
@@ -306,7 +277,6 @@ ExchangeableScores(P, [1.0], draws=0) ~ `draws`
 averages(5, np.tanh, H1, 4) ~ `program`
 curves(5, np.tanh, H1, [[0.0]], 4) ~ `program`
 gaussian_mean(np.tanh, -1.0) ~ `v`
-gaussian_mean(np.tanh, []) ~ none
 positions(5) ~ `layer`
 equicorrelated(3, 'a') ~ `ρ`
 distance_bias(3, 'a') ~ `slope`
@@ -333,11 +303,9 @@ simulate_weights(TWO, lambda rng, shape: np.ones(3), 4) ~ `entries` must return
 cross_mask(2.5, 2) ~ `queries`
 Transformer.uniform(np.eye(3)[:2]) ~ `cov` must be square
 Transformer.uniform(np.eye(3), heads=2).chain(7) ~ multiple of heads
-Transformer.uniform(np.eye(3), heads=2).gradients(9) ~ multiple of heads
 Transformer.uniform(np.eye(3)).gradients(texts=[0, 0, 1]) ~ `texts` must not attend
     to each other
 scan(np.eye(3)) ~ `transformer` must
-scan(Transformer.uniform(np.eye(3)), residual=[]) ~ `residual` must hold at least one
 scan(Transformer.uniform(np.eye(3)), residual=[0.0]) ~ `residual`
 scan(Transformer(np.eye(3), blocks=[Block(), Block(None)]), layers=[3]) ~ `layers`
     must be multiples of 2
@@ -349,7 +317,6 @@ text_labels([[]]) ~ `texts`
 Norm('batch') ~ `kind`
 Rotary(0.0) ~ `base`
 SelfAttention(4, groups=3) ~ `groups` must divide heads = 4
-SelfAttention(0) ~ `heads`
 SelfAttention(head_width='full') ~ be a number or None in a
 SelfAttention(scaling='linear') ~ pass score_scale=1/√m
 Attention(Tokens(2, identity, 1e-150 * np.eye(2)), heads=2, var_o=[1e-150,
@@ -359,9 +326,7 @@ FeedForward(0) ~ `units`
 Experts(2, 3) ~ `chosen` must be at most the 2 experts, got 3; choose fewer
 Experts(mlp=None) ~ `mlp` must be a FeedForward
 Experts(gate='top') ~ `gate` must be 'chosen' or 'softmax'
-FeedForward(activation=3) ~ `activation` must be a function, got 3
 Block(None, None) ~ `attention`
-Block(3) ~ `attention` must be a SelfAttention
 Block(norm='rms') ~ `norm` must be a Norm
 Block(norm_placement='output', parallel=True) ~ `norm_placement` must be 'pre',
     'post' or None in a parallel block
@@ -372,13 +337,10 @@ Transformer(np.eye(3), blocks=[Block(SelfAttention(2, rotary=Rotary()))]).chain(
     `rotary`
 Transformer.uniform(np.eye(2), texts=[0, 1], mask=~np.eye(2, dtype=bool)) ~ token of
     its own text
-Transformer.uniform(np.eye(2), layers=1).chain(12, 1, 0).between(0, 1) ~ `j`
 Transformer.uniform(np.eye(2), layers=1).chain(12, 1, 0).kernel_of_texts('first') ~
     `readout`
 from_config(3, 4) ~ `config`
-from_config(__file__, 4) ~ `config` must be JSON
 from_config(dict(model_type='t5'), 4) ~ model_type
-from_config(dict(model_type='gpt2', n_embd='48', n_head=3, n_layer=2), 4) ~ n_embd
 hellinger(G, 5) ~ `q`
 wasserstein('a', G) ~ `p`
 total_variation(ScaleMixture([0.0, 1.0]), G) ~ `p` must have a density
@@ -396,11 +358,7 @@ figure_relu_a('table') ~ `data`
 figure_relu_b(trials=0) ~ `trials`
 write_table({'a': 1}, 't.csv') ~ `data`
 read_table('missing.csv') ~ missing.csv
-explicit_seconds('fig9') ~ 'fig9'
-sweep('fig2a', trials=10**12) ~ at most
 figure_1a(TABLE) ~ pass the table of this figure
-figure_2a(TABLE, trials=3) ~ `data` must be None
-read_table(__file__) ~ `path` must be a table
 fold(G, np.sum, 10) ~ must return an array
 Attention(T, var_v=0.0).law().plot() ~ variance 0
 Attention(T, weights=partial(softmax, axis=1)) ~ `weights` must act on the last axis
@@ -441,7 +399,6 @@ Mixture(np.zeros((1, 2)), np.ones((1, 2)), np.ones(1)).pdf('a') ~ `y` must hold 
     numbers
 PREDICTED.cdf([0.0, 1.0, 2.0]) ~ `y` must be a number or have shape (2,)
 PREDICTED.ppf(1.5) ~ `q` must hold numbers in [0, 1]
-PREDICTED.interval(1.0) ~ `confidence`
 limit_error(5, 64) ~ `layer` must be an Attention
 AttentionDescent(loss='logistic').fit(np.ones((4, 2, 2)), [1, None] * 2) ~ Unknown
     label type
@@ -452,8 +409,6 @@ simulate(LINE, [LINE_X], 1e20) ~ got 1e+20, which takes
 limit(LINE).mean(LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)) ~ `fn` must
     return a plain array, got a masked array
 averages(P2, np.tanh, [], 4) ~ `h` must contain at least one
-conditional_average(P2, np.tanh, (), [[0.0]]) ~ `h` must contain at least one
-fluctuations(T, 0.3) ~ `step`
 kl_constant(TWO, step='a') ~ `step`
 Nonlinearity(lambda h: np.exp(h * h)).dual(np.eye(2)) ~ `fn` must have a second moment
 Attention(Tokens(3, relu), heads=-INF) ~ `heads` must be
@@ -462,11 +417,8 @@ np.tanh(H1) ~ write tanh(h) with
 np.exp(H1) ~ write program.nonlin(np.exp, h)
 np.exp(SCORE) ~ scores are read by program.attend
 softmax(H1) ~ program.attend(scores, values)
-softmax([H1, H2]) ~ program.attend
 tanh([H1, H2]) ~ write [tanh(h) for h in …]
 1 - H1 ~ add a constant inside a function
-H1 + np.float64(1) ~ add a constant inside a function
-np.ones(2) + H1 ~ add a constant inside a function
 H1**2 ~ program.nonlin(lambda x: x**2, h)
 H1 * H2 ~ `times(g, h)`
 1 / H1 ~ program.nonlin(lambda x: 1/x, h)
@@ -474,30 +426,23 @@ abs(H1) ~ write absolute(h)
 H1 > 0 ~ compare inside a continuous function
 H1 @ H2 ~ program.score(q, k)
 H1 @ W ~ a matrix stands on the left
-np.ones((2, 2)) @ H1 ~ program.matrix() @ h
 W * H1 ~ a matrix multiplies vectors, W @ h
 2 * W ~ 2*(W @ h)
 W + W ~ V @ h
 W @ V ~ W @ (V @ h)
 W @ [H1, H2] ~ write [W @ h for h in …]
-np.eye(2) @ W ~ a matrix multiplies vectors
 SCORE + 1 ~ program.nonlin(φ, h, scores=[p])
 np.float64(2) * SCORE ~ scores are read by
 network(rotary=True) ~ write SelfAttention(rotary=…) in a Block
 network(head=2) ~ did you mean 'heads'
 network(colour=2) ~ choose among final_norm
 mixture_of_heads([([1.0], [1.0])], singlar=True) ~ did you mean 'singular'
-mixture_of_heads([(1.0,)]) ~ `nodes` must be a list of pairs (u, w), got (1.0,) in it
 figure_1a(sample=9) ~ did you mean 'samples'
 break_pseudo_lipschitz(tanh, seed=0) ~ choose among size, rng
 N.gradients(8, 2, readout=17) ~ `readout` must be 'last', 'mean' or a covariance (3, 3)
 P.linear(H1, 3) ~ write 3*h, or program.linear((3
-P.linear() ~ `terms` must be pairs
 LAW.plot(2) ~ `ax` must be Axes, got int
-P.draw(2) ~ `ax` must be Axes, got int
-ONE.plot(2) ~ `ax` must be Axes, got int
 P.matrix(7) ~ `name` must be a str, got int
-P.readout(7) ~ `name` must be a str, got int
 P.matrix(rows=np.pi) ~ `rows` must be a positive frac
 embed_features([[NAN, 1.0]]) ~ `X` must hold numbers
 patches(np.full((1, 4, 4), NAN), 2) ~ `images` must hold numbers
@@ -510,12 +455,9 @@ simulate_dense(3, 8) ~ `layer` must be an Attention
 HierarchicalGaussian(asymmetric, 2).rvs(2) ~ S != Sᵀ
 LAW.fold(np.sum, 10**20) ~ `size` must be at most 1,000,000,000,000
 LAW.cov(10**20) ~ `draws` must be at most
-LAW.logpdf([1.0, 2, 3], 10**20) ~ `draws` must be at most
 LAW.logpdf([1.0, 2, 3], islands=10**12) ~ `islands` must be at most
 A.infinite_heads(1) ~ `draws` must be at least 2
 HUGE.law().rvs() ~ `heads` must be fewer than
-HUGE.law(8).marginal() ~ `heads` must be fewer than
-HUGE.scores() ~ `heads` must be fewer than
 Attention(T, heads=10**11).scores() ~ `size` must fit into memory
 simulate_dense(A, 10**7) ~ `width` must fit into
 simulate(LINE, [LINE_X], 64, coords=10**30) ~ `coords` must be at most
@@ -527,129 +469,79 @@ psd_factor(np.array([[1.0, 2.0], [2.0, 1.0]])) ~ `S` must be positive semidefini
 mean_entropy(2, 1e300) ~ `score_sd` must be in (0, 100]
 row_overlap(2, 1e300, 0.5) ~ `score_sd` must be in (0, 50]
 wishart_factor(np.eye(4)[..., None], 2.5, 0, (9,)) ~ a whole number, or at least 3
-network([1, 2]) ~ `mean` must be
-network(layers=0) ~ `layers` must be at least 1
 network(heads=2.5) ~ `heads` must be an integer
 network(norm_placement='batch') ~ `norm_placement` must be 'pre' or 'post'
 network(kind=None) ~ `kind` must be 'layer'
-network(eps=-1.0) ~ `eps` must be
-network(ff='4') ~ `ff` must hold
-network(activation=3) ~ `activation` must be a function
 network(mask='left') ~ `mask` must be
 network(mask=np.eye(2, dtype=bool)) ~ `mask` must have shape
-network(var_q=NAN) ~ `var_q` must
 network(layers=2, var_o=[1.0, 2.0, 3.0]) ~ one per layer
-network(embeddings=np.eye(3)) ~ `embeddings` must have
 network(texts=[0, NAN, NAN]) ~ `texts` must
-N.chain('8') ~ `width` must be
 network(layers=1, heads=2, ff=0.3).chain(8) ~ a whole number of hidden units from 1
     to 1e11
 N.chain(2) ~ exceed the rank
 N.chain(8, coords=9) ~ `coords` must not exceed
-N.chain(8, -1) ~ `size` must not be negative
-N.chain(8, 1, 'seed') ~ `rng` must be
 N.kernel(draws=3) ~ `draws` must be at least 16
-embedding_cov([1, 2], -1.0) ~ `var_token` must be
 embedding_cov([1.0, NAN, NAN]) ~ `texts` must
 from_torch(3, np.eye(3)) ~ `module` must be
 regressor(NAN * XS) ~ `X` must be finite
 regressor(XS[0]) ~ `X` must be (sequences, tokens, features)
 regressor(XS[:0], YS[:0]) ~ each at least 1
 regressor(y=YS[:3]) ~ `y` must be (4,)
-regressor(y=None) ~ `y` must be given
 regressor(XS.astype(str)) ~ `X` must hold real numbers
-regressor(1e60 * XS) ~ `X` must be finite with squares below
-regressor([[1.0], [1.0, 2.0]]) ~ lists of different lengths
 regressor(TABLE_X) ~ embed_features(X), images by patches(X)
 regressor([XS[0], np.ones((3, 3))], YS[:2]) ~ `X[1]` must have shape
-regressor([XS[0], np.ones((0, 2))], YS[:2]) ~ `X[1]` must have at least one token
 regressor(np.ones((10**6, 1, 1)), np.ones(10**6)) ~ got 1,000,000 sequences
 regressor(n_particles=10**9) ~ `n_particles` must be at most
 regressor(alpha=0) ~ `alpha` must be in (0, ∞)
-regressor(alpha=1e-30) ~ `alpha` must be at least
 regressor(heads=0) ~ `heads` must be at least 1
 regressor(heads=1.5) ~ `heads` must be an integer
-regressor(heads=True) ~ `heads`
 regressor(width=0.5) ~ `width` must be a whole number
-regressor(var_qk=-1.0) ~ `var_qk` must be in [0, ∞)
-regressor(keep=1.0) ~ `keep` must be in (0, 1)
 regressor(readout=3) ~ `readout` must be an output 0…2
 regressor(readout='max') ~ 'mean' or the index of a token
 regressor(mask='future') ~ `mask` must be 'causal'
 regressor(mask=np.ones((2, 2), bool)) ~ `mask` must be (3, 3)
 regressor(scaling='cubic') ~ `scaling`
-regressor(n_particles=1) ~ `n_particles` must be at least 2
-regressor(n_moves=0) ~ `n_moves`
 regressor(n_moves='many') ~ 'auto' or an integer
 regressor(optimizer='adam') ~ `optimizer` must be 'evidence'
 regressor(random_state=-1) ~ `random_state` must be at least 0
 regressor(normalize_y='yes') ~ `normalize_y` must be True or False
-regressor(verbose=1) ~ `verbose` must be True or False
 regressor().compare([0]) ~ `heads` must be at least 1
-regressor().compare(()) ~ `heads` must contain at least one number
 regressor().predict(XS, return_std=True, return_cov=True) ~ `return_std` must be False
-regressor().predict(XS[0]) ~ `X` must be
 regressor().predict(np.ones((1, 3, 3))) ~ tokens of 2 numbers as in `fit`, got 3
 regressor().set_params(head=2) ~ Invalid parameter 'head'
-regressor().sample_y(XS, 0) ~ `n_samples` must be at least 1
 regressor().predictive(XS, noise=True) ~ `noise` must hold real numbers
-regressor().plot_attention(TABLE_X) ~ `X` must be
 AttentionRegressor().compare([1]) ~ `compare` must follow `fit`
 AttentionRegressor().expected_seconds(XS, YS[:2]) ~ `y` must be (4,)
 embed_features(np.ones(3)) ~ `X` must have shape
-embed_features(TABLE_X, query_scale=-1.0) ~ `query_scale`
 patches(TABLE_X) ~ `images` must be
 patches(np.ones((2, 4, 4)), 3) ~ `size` must divide
-patches(TABLE_X, shape=(2, 2)) ~ `shape` must be
 descent(heads=1.5) ~ `heads`
-descent(head_width=0.5) ~ `head_width`
-descent(var_vo=NAN) ~ `var_vo`
 descent(readout=4) ~ `readout`
 descent(mask=np.ones((2, 2), bool)) ~ `mask`
 descent(loss='hinge') ~ `loss`
-descent(loss=np.tanh) ~ `loss`
-descent(learning_rate='fast') ~ `learning_rate`
 descent(max_iter=0) ~ `max_iter`
-descent(momentum=1.0) ~ `momentum`
 descent(weight_decay=-0.1) ~ `weight_decay`
-descent(temperature=INF) ~ `temperature`
 descent(batch_size=0) ~ `batch_size`
-descent(tol=-1.0) ~ `tol`
-descent(n_networks=0) ~ `n_networks`
 descent(linearized='yes') ~ `linearized`
-descent(random_state='seed') ~ `random_state`
 descent(linearized=True, weight_decay=0.1) ~ `weight_decay`
 descent(heads=INF, temperature=0.1) ~ temperature
-descent(heads=INF, head_width=5) ~ `head_width`
 descent(heads=INF, init=WEIGHTS) ~ `init`
 descent(init=WEIGHTS, head_width=6) ~ `head_width`
 descent(init=WEIGHTS[:3]) ~ `init`
-descent(init=WEIGHTS[:2], head_width=5) ~ `init`
 descent(init=WEIGHTS, heads=2, head_width=5) ~ `init`
 descent(init=[NAN * w for w in WEIGHTS], head_width=5) ~ `init`
-descent(NAN * XS) ~ `X`
 descent(y=YS[:3]) ~ `y`
-descent(y=['a', 'b'] * 2) ~ `y`
 descent(loss='logistic') ~ Unknown label type: continuous
 descent(loss='logistic', y=np.arange(4)) ~ `y`
-descent(loss='softmax', y=np.zeros(4)) ~ `y`
-descent(loss='softmax', y=None) ~ requires y to be passed
 descent(5 * XS, learning_rate=1e6) ~ `learning_rate`
 descent(n_networks=10**9) ~ `n_networks` must hold at most
-descent(heads=10**8) ~ `n_networks` must hold at most
 descent(heads=INF, n_networks=10**9) ~ `n_networks` must hold at most
-descent(readout='every') ~ `readout`
-descent().predict(XS[:, :, :1]) ~ `X`
 descent().predictive(XS) ~ `noise`
-descent().predictive(XS, -1.0) ~ `noise`
 descent().values(XS, 'middle') ~ `when`
 descent().score(XS, YS[:2]) ~ `y`
-descent().tangent(XS, XS[0]) ~ `X`
 row_mixture(np.ones(2**20 + 1), 1.0) ~ at most 1,048,576
-row_mixture([1.0, -1], 1.0) ~ `k`
 row_mixture([1.0, 1], 1.0, bias=[0, INF]) ~ bias
 row_mixture([1.0, 1], 100.0) ~ poisson_dirichlet_limit
-participation_moments(4.5, 1.0) ~ whole number
 participation_moments(2.0**1000, 1.0) ~ pass logarithm=True
 effective_alpha(1, 1.0) ~ `seq_len`
 poisson_dirichlet_limit(1.0) ~ 0.95
@@ -673,15 +565,12 @@ simulate_weights(TWO, gaussian, INF) ~ finite whole number
 SQUARES.simulate(INF, 3, 0) ~ whole number
 SQUARES.kurtosis(2.5) ~ whole number
 circuits().without('head', ()) ~ `kind`
-circuits().without('value', (9,)) ~ `key`
 circuits().scores(XS, layer=5) ~ `layer`
 N.chain(8, 2, 0).plot(what='norms') ~ `what` must be
-N.chain(8, 2, 0).plot(what='attention') ~ `scores` must be kept
 N.chain(8, 2, 0).plot(beside=N.gradients(8, 2, 0)) ~ `beside` must be a Chain
 N.gradients(8, 2, 0).plot(matrices='qx') ~ `matrices` must be
 AttentionRegressor().plot() ~ `X` must be given
 report(N, 8, 3) ~ `size`
-report(N, 8, 4, readout='first') ~ `readout`
 report(N, 8, 4, labels=['a']) ~ one label per token
 report(N, 8, 4, thresholds=Thresholds(max_cosine=2)) ~ `max_cosine` must be in [-1, 1]
 """)
@@ -769,7 +658,6 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
     "value, expected",
     [
         (lambda: softmax([1e308, -1e308]), [1, 0]),
-        (lambda: softmax(5.0), 1),
         (lambda: softmax(np.zeros((0, 3))).shape, (0, 3)),
         (lambda: G.pdf([]).shape, (0,)),
         (
@@ -780,37 +668,24 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
             lambda: G(loc=1.0, scale=2.0).rvs((2, 3), random_state=0),
             1 + 2 * G.rvs((2, 3), 0),
         ),
-        (lambda: np.shape(G(scale=2.0).rvs()), ()),
         (
             lambda: variance_gamma(4)(loc=1.0, scale=2.0).rvs(5, random_state=0),
             1 + 2 * variance_gamma(4).rvs(5, 0),
         ),
         (lambda: G.pdf([[INF, NAN]]), [[0, NAN]]),
-        (lambda: G.pdf(1e300), 0),
-        (lambda: G.sf(-1e300), 1),
         (lambda: G.ppf([0, 1, 2]), [-INF, INF, NAN]),
         (lambda: G.cf([0.0, 1e200, INF]), [1, 0, 0]),
         (lambda: ScaleMixture([0.0, 0.0]).std(), 0),
         (lambda: G.rvs((2, 0)).shape, (2, 0)),
         (lambda: LAW.rvs(np.array(3)).shape, (3, 3)),
-        (lambda: LAW.rvs(np.int32(3)).shape, (3, 3)),
-        (lambda: LAW.rvs([]).shape, (3,)),
         (lambda: LAW.rvs((0, 2)).shape, (0, 2, 3)),
         (lambda: LAW.rvs(2, rng=10**40) - LAW.rvs(2, rng=10**40), np.zeros((2, 3))),
-        (lambda: LAW.rvs(2, rng=np.array(3)), LAW.rvs(2, rng=3)),
         (lambda: A.law(np.array(8)).rvs(2, 0), LAW.rvs(2, 0)),
-        (lambda: A.law(np.float32(8)).rvs(2, 0), LAW.rvs(2, 0)),
-        (lambda: TWO.law(1e300).rvs(1, 0).shape, (1, 2)),
-        (lambda: T.gram(2, 0).shape, (0, 3, 3)),
-        (lambda: A.scores(8, 0).shape, (0, 2, 3, 3)),
-        (lambda: simulate_dense(A, 4, 0).shape, (0, 3)),
-        (lambda: simulate(P, H1, 4, size=0).shape, (0, 1)),
         (lambda: Attention(T, heads=np.int8(2)).law(8).rvs(2, 0), LAW.rvs(2, 0)),
         (
             lambda: kde([1.0, 2.0, 4.0], [[0.0, 2.0], [1.0, 3.0]]),
             kde([1.0, 2.0, 4.0], [0.0, 2.0, 1.0, 3.0]).reshape(2, 2),
         ),
-        (lambda: kde([1.0, 2.0, 4.0], 2.0), kde([1.0, 2.0, 4.0], [2.0])[0]),
         (
             lambda: [
                 float(Program().matrix(rows=r).rows)
@@ -818,10 +693,7 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
             ],
             [2, 0.5],
         ),
-        (lambda: Nonlinearity(np.multiply, arity=np.int64(2))(2.0, 3.0), 6),
         (lambda: relu.dual(np.eye(2) * 1e-320)[0, 1], 0),
-        (lambda: relu.dual(np.zeros((0, 2, 2))).shape, (0, 2, 2)),
-        (lambda: kde([1, 2, 4], []).shape, (0,)),
     ],
 )
 def test_the_edge_has_an_answer(value, expected):

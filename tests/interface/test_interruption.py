@@ -86,15 +86,6 @@ def goes_on(out, undisturbed, before):
 
 
 @pytest.mark.slow
-def test_killed_and_started_again(undisturbed, tmp_path, undrawn):
-    run = start(tmp_path)
-    before = first_figure(tmp_path)
-    run.kill()
-    run.communicate()
-    goes_on(tmp_path, undisturbed, before)
-
-
-@pytest.mark.slow
 def test_stopped_by_control_c(undisturbed, tmp_path, undrawn):
     run = start(tmp_path)
     before = first_figure(tmp_path)

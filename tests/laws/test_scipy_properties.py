@@ -6,7 +6,6 @@ and why. Tolerances are relative to the standard deviation of the law, since som
 are of the order of 1e-10 or 1e10.
 """
 
-import inspect
 import warnings
 from functools import lru_cache
 
@@ -15,7 +14,6 @@ import pytest
 from scipy import stats
 
 from infattn_nb import Attention, ScaleMixture, Tokens
-from infattn_nb.distributions.scale_mixture import FrozenMixture
 from infattn_nb.nonlinearities import identity, relu
 
 
@@ -40,18 +38,6 @@ ZOO = {
     "huge": lambda: head(var_v=1e20),
 }
 QUICK = "two variances", "atom", "point"
-NOT_PASSED = {
-    "complex arguments": "laws are of real numbers, and others raise a TypeError",
-    "rvs(loc, scale, size) by position": "`size` and `rng` stand first, as everywhere "
-    "in this package; by name all is as in SciPy",
-    "cdf and sf at an atom": "mean of the limits from both sides, so that laws stay "
-    "symmetric; SciPy has no law with an atom",
-    "quantiles of an atom": "cdf(ppf(q)) = q fails in the jump",
-    "make_distribution with an atom": "SciPy integrates a density there: the functions "
-    "that we define are right, those that SciPy integrates lack the atom",
-    "entropy by quad": "scipy's own integral fails at the scales 1e-10 and 1e10, and "
-    "knows no atom, whose entropy is -inf",
-}
 made = lru_cache(None)(lambda name: ZOO[name]())
 
 
@@ -358,27 +344,6 @@ def quickly(objective, bounds, **options):
     from scipy.optimize import minimize
 
     return minimize(objective, [1.0, 1.0], bounds=bounds, method="Nelder-Mead")
-
-
-def test_every_public_method_is_tried_here_or_overridden():
-    "Names of SciPy's class that neither ours nor this file mentions."
-    tried = set(EACH) | {"expect", "fit", "fit_loc_scale", "nnlf", "random_state"}
-    tried |= {"support", "vecentropy", "freeze", "rvs", "generic_moment"}
-    names = {n for n in dir(made("two variances")) if n[0] != "_"}
-    scipys = {n for n in dir(stats.norm) if n[0] != "_"} & names
-    attributes = {n for n in scipys if not callable(getattr(stats.norm, n))}
-    assert scipys - tried - vars(ScaleMixture).keys() - attributes == set()
-    assert {n for n in EACH if n not in vars(ScaleMixture)} == set()
-    source = inspect.getsource(inspect.getmodule(test_entropy))
-    assert not {n for n in tried if source.count(n) < 2}
-    frozen = {n for n in dir(FrozenMixture) if n[0] != "_"}
-    assert set(EACH) | {"rvs", "expect", "support", "fold"} <= frozen
-    own = {
-        n
-        for n in vars(ScaleMixture)
-        if n[0] != "_" and callable(getattr(ScaleMixture, n))
-    }
-    assert own - frozen == {"constant", "beside", "freeze"}
 
 
 @pytest.mark.slow

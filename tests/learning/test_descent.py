@@ -6,9 +6,7 @@ for bad input.
 import sys
 import warnings
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from importlib import import_module
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -28,7 +26,6 @@ from infattn_nb import (
     AttentionRegressor,
     CircuitDescent,
     embed_features,
-    parallel,
 )
 from infattn_nb.training.losses import batch_at
 from infattn_nb.training.run import run
@@ -764,31 +761,6 @@ def test_batches_of_ones_own_are_those_of_explicit_networks(m=7):
     epochs = [np.sort(np.concatenate(b[:3])).tolist() for b in orders]
     assert epochs == [list(range(10))] * 3
     assert len({np.concatenate(b).tobytes() for b in orders}) == 3
-
-
-@pytest.mark.slow
-def test_same_bytes_for_any_number_of_workers():
-    X, y = data(P=300, s=20, d=3)
-    how = dict(
-        heads=4,
-        n_networks=60,
-        max_iter=60,
-        batch_size=290,
-        temperature=0.01,
-        learning_rate=1e-5,
-        random_state=1,
-    )
-    alone = AttentionDescent(**how).fit(X, y)
-    with ThreadPoolExecutor(1) as pool, parallel(pool):
-        one = AttentionDescent(**how).fit(X, y)
-    with (
-        ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool,
-        parallel(pool),
-    ):
-        two = AttentionDescent(**how).fit(X, y)
-    for other in (one, two):
-        np.testing.assert_array_equal(alone.loss_, other.loss_)
-        np.testing.assert_array_equal(alone.values(X[:5]), other.values(X[:5]))
 
 
 def test_networks_do_not_depend_on_how_many_there_are():

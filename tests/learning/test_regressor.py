@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROUGH_POSTERIOR, nightly
-from numpy.random import SeedSequence, default_rng
+from numpy.random import default_rng
 from regressor_cases import (
     MANY,
     brute,
@@ -379,25 +379,6 @@ def fitted():
 
 
 @pytest.mark.long
-def test_shapes(fitted):
-    X, y = data(7, 4, 3)
-    assert fitted.predict(X).shape == (7, 2)
-    assert fitted.predict(X, return_std=True)[1].shape == (7, 2)
-    assert fitted.sample_y(X).shape == (7, 2, 1)
-    assert fitted.attention(X).shape == (7, 4)
-    assert fitted.predictive(X).logpdf(y[:, None]).shape == (7, 2)
-    np.testing.assert_allclose(fitted.attention(X).sum(1), 1.0)
-    longer = fitted.predict(
-        data(2, 9, 3)[0]
-    )  # sequences of another length are read by the same scores
-    assert longer.shape == (2, 2)
-    one = AttentionRegressor(readout="mean", random_state=0, **SMALL).fit(X, y)
-    assert one.predict(X).shape == (7,)
-    assert one.sample_y(X, 5).shape == (7, 5)
-    assert one.attention(X).shape == (7, 4, 4)
-
-
-@pytest.mark.long
 def test_predictions_do_not_depend_on_company(fitted):
     X, _ = data(600, 4, 3)
     for method in (fitted.predict, fitted.attention):
@@ -712,25 +693,6 @@ def test_same_bytes_for_any_number_of_workers(pool):
     assert all(first == other for other in others)
 
 
-@pytest.mark.long
-def test_seeds_are_seeds():
-    X, y = data(4, 3, 2)
-    a, b, c = (
-        AttentionRegressor(random_state=r, **SMALL)
-        .fit(X, y)
-        .log_marginal_likelihood_value_
-        for r in (1, SeedSequence(1), 2)
-    )
-    assert a == b != c
-    g = default_rng(1)
-    m = AttentionRegressor(random_state=g, **SMALL).fit(X, y)
-    assert m.log_marginal_likelihood_value_ == a
-    np.testing.assert_array_equal(
-        m.predict(X), m.predict(X)
-    )  # prediction is a function
-    assert m.fit(X, y).log_marginal_likelihood_value_ != a  # a Generator is a state
-
-
 def test_a_failed_or_interrupted_fit_loses_nothing(monkeypatch):
     X, y = data(4, 3, 2)
     m = AttentionRegressor(random_state=0, **SMALL).fit(X, y)
@@ -856,15 +818,6 @@ def test_padding_never_changes_a_fit():
             assert target(z)[0][m] == pytest.approx(
                 multivariate_normal(cov=S).logpdf(y)
             )
-
-
-def test_lists_of_one_length_are_arrays():
-    X, y = data(5, 3, 2)
-    a, b = (AttentionRegressor(random_state=0, **SMALL).fit(x, y) for x in (X, list(X)))
-    np.testing.assert_array_equal(a.latents_, b.latents_)
-    np.testing.assert_array_equal(
-        a.predict(X), b.predict(np.array([*X, None], dtype=object)[:-1])
-    )
 
 
 # --- answers

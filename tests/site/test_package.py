@@ -74,51 +74,6 @@ def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
     assert run.stdout.strip() == "(3, 2)", run.stderr
 
 
-DESCRIBE = (
-    "from setuptools import build_meta; "
-    "print(build_meta.prepare_metadata_for_build_wheel('.'))"
-)
-
-
-@pytest.mark.parametrize("published", [False, True])
-def test_addresses_appear_when_they_exist(published, tmp_path):
-    """The metadata as PyPI reads them: every link and picture is absolute, and there is
-    none of ours before the switch is on.
-    """
-    for name in ("setup.py", "settings.ini", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    settings = tmp_path / "settings.ini"
-    settings.write_text(
-        re.sub(
-            "^published = .*",
-            f"published = {published}",
-            settings.read_text(),
-            flags=re.M,
-        )
-    )
-    (tmp_path / "infattn_nb").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", DESCRIBE],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    text = (tmp_path / done.stdout.splitlines()[-1] / "METADATA").read_text(
-        encoding="utf-8"
-    )
-    assert "\nLicense-Expression: Apache-2.0\n" in text
-    links = re.findall(r"\]\(([^)]*)\)", text)
-    assert all(link.startswith(("https://", "#")) for link in links) == published
-    assert (CFG["user"] + "." in text) == (CFG["git_url"] in text) == published
-    for link in (
-        "/essay.html",
-        "/convergence/regimes.html#sec-calculator",
-        "/nbs/images/limit.png",
-    ):
-        assert any(x.endswith(link) for x in links) == published
-
-
 def test_light_import():
     code = (
         "import sys; from infattn_nb import Attention; sys.exit(any(m.split('.')[0] "

@@ -156,20 +156,3 @@ def test_every_statement_of_the_site_is_on_the_map():
     }
     assert len(boxes) > 15, boxes - linked
     assert boxes <= linked, boxes - linked
-
-
-def test_what_does_not_exist_is_seen():
-    assert list(
-        wrong_links(
-            "[a](../theory/theorem.ipynb#theorem-1), [b](../theory/theorem.ipynb#x), "
-            "[c](../theory/theorem.ipynb), [d](99.ipynb#x)"
-        )
-    ) == ["../theory/theorem.ipynb#x", "../theory/theorem.ipynb#", "99.ipynb#x"]
-    assert list(
-        wrong_symbols(
-            "`Limit.given`, `Limit.take`, `netsor.score_paths.Paths`, `nowhere.x`"
-        )
-    ) == ["Limit.take", "nowhere.x"]
-    assert list(
-        wrong_tests("row (site/paper_map), column (site/paper_map), row (none)")
-    ) == ["column (site/paper_map)", "row (none)"]

@@ -92,40 +92,14 @@ def pages(found):
 def test_words_in_any_order_prose_before_code():
     if not NODE:
         pytest.skip("Node is not installed")
-    items = [
-        dict(
-            href="a.html",
-            title="Apes",
-            section="",
-            text="a kernel that is tangent to nothing",
-            crumbs="",
-            code="",
-        ),
-        dict(
-            href="b.html",
-            title="Bees",
-            section="",
-            text="nothing",
-            crumbs="",
-            code="tangent kernel",
-        ),
-        dict(
-            href="c.html",
-            title="Cats",
-            section="",
-            text="tangents only",
-            crumbs="",
-            code="",
-        ),
-        dict(
-            href="d.html",
-            title="Dogs",
-            section="",
-            text="the kernel of a tangent",
-            crumbs="['Under the hood']",
-            code="",
-        ),
+    written = [
+        ("a.html", "Apes", "a kernel that is tangent to nothing", "", ""),
+        ("b.html", "Bees", "nothing", "", "tangent kernel"),
+        ("c.html", "Cats", "tangents only", "", ""),
+        ("d.html", "Dogs", "the kernel of a tangent", "['Under the hood']", ""),
     ]
+    names = "href", "title", "text", "crumbs", "code"
+    items = [dict(zip(names, x, strict=True)) | dict(section="") for x in written]
     both, idle, nothing = searched(["tangent kernel", "the of", "zebra"], items)
     assert pages(both) == ["a", "d"]
     assert nothing == []

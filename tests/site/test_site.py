@@ -516,35 +516,6 @@ def test_sidebar_lists_every_page_once():
     assert sorted(sidebar()) == sorted(f"{run_pages.name(p)}.ipynb" for p in PAGES)
 
 
-def luminance(colour):
-    r, g, b = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return sum(
-        w * (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4)
-        for w, c in zip((0.2126, 0.7152, 0.0722), (r, g, b))
-    )
-
-
-def contrast(a, b):
-    "Ratio of WCAG 2.2, from 1 to 21."
-    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_contrast(theme):
-    "Text reaches 4.5 (AA) on every ground it stands on."
-    colour = dict(
-        re.findall(
-            r"^\$([\w-]+): (#[0-9a-f]{6}) !default;",
-            (NBS / f"{theme}.scss").read_text(),
-            flags=re.M,
-        )
-    )
-    for ground in ("body-bg", "ground", "code-bg"):
-        for text in ("body-color", "link-color", "quiet"):
-            assert contrast(colour[text], colour[ground]) >= 4.5, (text, ground)
-
-
 # Publishing
 
 
