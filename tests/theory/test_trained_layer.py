@@ -328,3 +328,11 @@ def test_seeds():
     a, b, c = (limit(1, draws=20, rng=k).outputs for k in (3, 3, 4))
     np.testing.assert_array_equal(a, b)
     assert not np.array_equal(a, c)
+
+
+def test_kinks_are_told_from_smooth_functions():
+    "E φ″(σz)σ = E φ′(σz)z, which is not zero for GELU."
+    smooth = trained_limit(K, [1.0], activation="gelu", draws=64, rng=0)
+    assert np.isfinite(smooth.outputs).all()
+    with pytest.raises(ValueError, match="must be twice differentiable, got relu"):
+        trained_limit(K, [1.0], activation="relu")
