@@ -588,29 +588,6 @@ CONFIGS = json.loads(
 )
 
 
-def parts(block):
-    "A block but for its variances."
-    still = (
-        {f"var_{k}": 1.0 for k in "qkvo"},
-        {f"var_{k}": 1.0 for k in ("1", "2", "3", "b1", "b2")},
-    )
-    return repr(
-        replace(
-            block,
-            attention=replace(block.attention, **still[0]),
-            feedforward=replace(block.feedforward, **still[1]),
-        )
-    )
-
-
-def variances(block):
-    return np.array(
-        [getattr(block.attention, f"var_{k}") for k in "qkvo"]
-        + [getattr(block.feedforward, f"var_{k}") for k in "12"]
-        + [block.feedforward.var_3] * block.feedforward.gated
-    )
-
-
 def test_scores_of_each_layer_and_two_biases(transformers):
     """GPT-2 may divide the scores by the number of the layer; a mask of floats is added
     to ALiBi; biases that MPT may have are looked at.
@@ -685,66 +662,3 @@ def test_what_a_new_release_may_add(transformers):
         ValueError, match="no number `value_multiplier` in its attention"
     ):
         read_module(model)
-
-
-@pytest.mark.parametrize(
-    "path",
-    sorted((Path(__file__).parents[1] / "data" / "configs").glob("*.json")),
-    ids=lambda p: p.stem,
-)
-@pytest.mark.long
-def test_small_models_of_the_hubs_configs(path, transformers):
-    """Every config of the hub that we have, made small: what the library builds of it
-    is what we read in it.
-    """
-    config = json.loads(path.read_text())
-    config = config.get("text_config", config)
-    heads = config.get("num_attention_heads", config.get("n_head", 8))
-    small = (
-        dict(n_embd=16 * heads, n_layer=2, n_positions=16)
-        if config["model_type"] == "gpt2"
-        else dict(
-            hidden_size=16 * heads, num_hidden_layers=7, intermediate_size=32 * heads
-        )
-    )
-    small |= dict(sliding_window=3) if config.get("sliding_window") else {}
-    small |= (
-        dict(head_dim=32)
-        if config.get("head_dim") or "gemma" in config["model_type"]
-        else {}
-    )
-    config = (
-        {
-            k: v
-            for k, v in config.items()
-            if k not in ("torch_dtype", "transformers_version")
-        }
-        | small
-        | dict(vocab_size=8, pad_token_id=0, bos_token_id=0, eos_token_id=0)
-    )
-    if config["model_type"] == "vit":
-        del config["vocab_size"]
-    model = transformers.AutoModel.from_config(
-        transformers.AutoConfig.for_model(**config)
-    ).eval()
-    s, n = (5, 16 * heads)
-    read, t = (
-        from_torch(model, torch.randn(s, n)),
-        from_config(config, s - (config["model_type"] == "vit")),
-    )
-    assert read.width == t.width == n
-    assert read.last_norm == t.last_norm
-    assert len(read.blocks) == len(t.blocks)
-    for a, b in zip(read.blocks, t.blocks):
-        if a.attention.rotary:
-            m = a.attention.width_of_heads(n)
-            np.testing.assert_allclose(
-                a.attention.rotary.angles(m), b.attention.rotary.angles(m), rtol=1e-4
-            )
-            a, b = (
-                replace(x, attention=replace(x.attention, rotary=None)) for x in (a, b)
-            )
-        assert parts(a) == parts(b)
-        assert (abs(variances(a) / variances(b) - 1) < 8 * np.sqrt(2 / (n * 16))).all()
-        masks = [x.attention.allowed(s) for x in (a, b)]
-        assert all(m is None for m in masks) or (masks[0] == masks[1]).all()

@@ -85,6 +85,3 @@ def test_actions_come_first_and_details_are_folded(report, monkeypatch):
     assert re.findall(r'<li class="\w+"><b>(\w+):', rest) == [
         v.name for v in starved.details
     ]
-
-
-MATHEMATICS = ["$_$", "$$", "$x_{$", "$5$", "a", "$"]

@@ -38,11 +38,6 @@ pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
 HERE = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def sheets(report):
-    return {kind: file_of(report, kind) for kind in ("png", "pdf")}
-
-
 # Numbers
 
 

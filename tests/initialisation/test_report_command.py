@@ -1,7 +1,6 @@
 """The command of reports: its files, its sentences, its interruption."""
 
 import json
-import runpy
 import sys
 from pathlib import Path
 
@@ -76,13 +75,6 @@ def test_the_command_rejects_in_one_sentence(options, fragment, tmp_path, monkey
     assert "\n" not in str(e.value)
     assert len(str(e.value)) < 320
     assert set(tmp_path.iterdir()) == before
-
-
-def run_here(monkeypatch, *options):
-    monkeypatch.setattr(sys, "argv", [str(COMMAND), *options])
-    with pytest.raises(SystemExit) as e:
-        runpy.run_path(str(COMMAND), run_name="__main__")
-    return e.value.code
 
 
 def test_the_command_says_what_it_wrote(tmp_path, monkeypatch):

@@ -58,7 +58,6 @@ TABLE = sweep("fig2a", trials=1, samples=32)
 # programs
 LINE = Program()
 (LINE_X,) = LINE.inputs([[1.0]])
-LINE_F = LINE.readout() @ LINE_X
 NET = Program()
 (NET_X,) = NET.inputs([[1.0]])
 NET_W = NET.matrix("W")
@@ -124,11 +123,6 @@ class Client:
 
     def get_executor(self):
         return None
-
-
-class _NoSpawn(np.random.bit_generator.ISeedSequence):
-    def generate_state(self, n_words, dtype=np.uint32):
-        return np.arange(n_words, dtype=dtype)
 
 
 WRONG = rows("""

@@ -3,9 +3,6 @@ in law; the limits of width and heads; Langevin dynamics against Bayes; one sent
 for bad input.
 """
 
-import sys
-import warnings
-from collections import Counter
 from importlib import import_module
 
 import numpy as np
@@ -28,7 +25,6 @@ from infattn_nb import (
     embed_features,
 )
 from infattn_nb.training.losses import batch_at
-from infattn_nb.training.run import run
 
 
 # --- the reference: weights, and backpropagation by hand
@@ -971,64 +967,6 @@ def test_it_stops_when_the_loss_does():
     assert model.n_iter_ < 50_000
     assert model.loss_.shape == (3, model.n_iter_ + 1)
     assert model.loss_[:, -1].max() < 0.01
-
-
-def interrupted_at(event, model, X, y):
-    "A fit that Ctrl-C meets at such a line of `run`, and whether there was one."
-
-    def lines(frame, kind, _):
-        nonlocal event
-        event -= kind == "line"
-        if event < 0:
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return lines
-
-    sys.settrace(lambda frame, *_: lines if frame.f_code is run.__code__ else None)
-    try:
-        model.fit(X, y)
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
-
-
-@pytest.mark.long
-def test_interruption_leaves_a_usable_model():
-    """Wherever it comes, the model is that of a multiple of fifty steps, and says so;
-    before the first look nothing has changed.
-    """
-    X, y = data()
-    options = dict(n_networks=2, tol=0.0, random_state=0)
-    whole = {
-        steps: AttentionDescent(2, learning_rate=1e-3, max_iter=steps, **options).fit(
-            X, y
-        )
-        for steps in (50, 100, 150)
-    }
-    seen = Counter()
-    for event in range(1000):
-        model = AttentionDescent(2, learning_rate=1e-3, max_iter=150, **options)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            if not interrupted_at(event, model, X, y):
-                break
-        if not said:
-            assert not hasattr(model, "loss_")
-            seen[None] += 1
-            continue
-        steps = model.n_iter_
-        seen[steps] += 1
-        assert f"the model is that of step {steps}" in str(said[0].message)
-        assert model.interrupted_
-        assert model.loss_.shape == (2, steps + 1)
-        if steps:
-            np.testing.assert_array_equal(model.loss_, whole[steps].loss_)
-            np.testing.assert_array_equal(model.values(X), whole[steps].values(X))
-    assert set(seen) == {None, 0, 50, 100, 150}
-    assert min(seen.values()) > 2
-    assert seen[50] == seen[100] > 9
 
 
 # --- scikit-learn

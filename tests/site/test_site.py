@@ -222,32 +222,6 @@ def test_a_linked_name_has_one_home(page, site):
         assert len(HOMES[word]) == 1, f"`{word}` is defined in {', '.join(HOMES[word])}"
 
 
-@on_every_page
-def test_definitions_stand_in_their_order(page, project):
-    """As the site shows them, each linked to its own module; nbdev reverses those of a
-    cell.
-    """
-    made = (project / "_proc" / f"{page}.ipynb").read_text(encoding="utf-8")
-    ordered = api_pages.in_order(json.loads(made), f"{page}.ipynb")
-    shown = [
-        (m[1], text)
-        for c in ordered["cells"]
-        if (m := api_pages.SHOWN.search("".join(c["source"])))
-        and (text := _markdown(c))
-    ]
-    links = [
-        re.search(rf"{re.escape(BLOB)}infattn_nb/([\w/]+)\.py#L(\d+)", text)
-        for word, text in shown
-        if word in HOMES
-    ]
-    packages = {link[1].replace("/", ".") for link in links}
-    lines = [int(link[2]) for link in links]
-    assert len(packages) <= 1
-    assert lines == sorted(lines)
-    for word, _ in shown:
-        assert not packages or f"infattn_nb.{[*packages][0]}" in HOMES[word], word
-
-
 # Mathematics
 
 
@@ -440,20 +414,6 @@ def test_figures_have_caption_and_alt(page, site):
         "a caption without its picture"
     )
     assert len(labels) == len(set(labels)), "a caption without its picture"
-
-
-@on_every_page
-def test_long_figure_code_is_folded(page, site):
-    "Matplotlib does not stand between the text and its picture."
-    for c in site[page].cells:
-        lines = [
-            line
-            for line in "".join(c["source"]).splitlines()
-            if not line.startswith("#|")
-        ]
-        o = options(c) if c["cell_type"] == "code" else {}
-        if str(o.get("label", "")).startswith("fig-") and len(lines) > 5:
-            assert o.get("code-fold") is True or o.get("echo") is False, lines[0]
 
 
 @on_every_page
