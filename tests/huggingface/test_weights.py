@@ -40,11 +40,7 @@ def cell(t):
 
 NETWORKS = {"GPT-2's rule": lambda t: with_rule(t, "GPT-2"), "a scanned cell": cell}
 CASES = [*product(CONFIGS, NETWORKS)]
-DAILY = {
-    ("gpt2", "GPT-2's rule"),
-    ("gemma2", "a scanned cell"),
-    ("olmo2", "a scanned cell"),
-}
+DAILY = {("gpt2", "GPT-2's rule"), ("olmo2", "a scanned cell")}
 
 
 def config_of(name):

@@ -14,19 +14,19 @@ from infattn_nb.nonlinearities import identity, tanh
 pytestmark = BEYOND_THEOREM
 
 
-def gauss(f):
+def gauss(f, var):
     "E f(z) of one normal number, by Gauss and Hermite."
     z, w = np.polynomial.hermite_e.hermegauss(200)
-    return f(z) @ w / w.sum()
+    return f(var**0.5 * z) @ w / w.sum()
 
 
 def test_a_product_of_slopes():
-    "tanh(sin(w x)) has the derivative tanh′(sin g) cos g."
+    "tanh(sin(w x)) has the derivative tanh′(sin g) cos g; w is √2 times a weight."
     p = Program()
     (x,) = p.inputs([[1.0]])
-    f = p.readout() @ tanh(p.nonlin(np.sin, p.matrix() @ x))
-    exact = gauss(lambda z: np.tanh(np.sin(z)) ** 2)
-    exact += gauss(lambda z: (np.cos(z) / np.cosh(np.sin(z)) ** 2) ** 2)
+    f = p.readout() @ tanh(p.nonlin(np.sin, p.matrix(var=2.0) @ x))
+    exact = gauss(lambda z: np.tanh(np.sin(z)) ** 2, 2)
+    exact += 2 * gauss(lambda z: (np.cos(z) / np.cosh(np.sin(z)) ** 2) ** 2, 2)
     assert gradients(p, f).tangent.item() == pytest.approx(exact, rel=1e-5)
 
 
@@ -80,3 +80,21 @@ def test_yarn_enlarges_scores(more, size):
     turned = plain | dict(rope_scaling=YARN | more)
     scale = [from_config(c, 3).blocks[0].attention.score_scale for c in (plain, turned)]
     assert scale[1] / scale[0] == pytest.approx(size**2)
+
+
+def test_covariances_of_a_block_of_scores():
+    "Of q_i·k_j and q_k·k_l over independent matrices: the product of two covariances."
+    C = np.array([[1.0, 0.4], [0.4, 2.0]])
+    p = Program()
+    X = p.inputs(C)
+    P = p.scores(p.matrix() @ X, p.matrix() @ X)
+    found = limit(p)
+    np.testing.assert_allclose(found.score_cov(P), np.kron(C, C), rtol=1e-12)
+
+
+def test_far_densities_lose_the_digits_of_their_exponents():
+    "exp(x) has a relative rounding error of |x| units of the last digit of x."
+    law = Attention(Tokens(2, identity), heads=2).law().marginal()
+    y = law.std() * np.array([20.0, 35.0])
+    value, error = law.pdf(y, return_error=True)
+    assert (error > 2.2e-16 * abs(np.log(value)) * value).all()
