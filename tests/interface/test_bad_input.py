@@ -558,6 +558,11 @@ simulate_weights(LOW, gaussian, 9) ~ heads·head_width
 simulate_weights(TWO, gaussian, INF) ~ finite whole number
 SQUARES.simulate(INF, 3, 0) ~ whole number
 SQUARES.kurtosis(2.5) ~ whole number
+Program().parameter(var=-1.0) ~ `var`
+conv1d(P, [H1], kernel=2) ~ `kernel`
+rnn(P, [H1], var_w='a') ~ `var`
+fluctuations(T, 0.3) ~ `step`
+score_cov(np.eye(3)) ~ 2r
 circuits().without('head', ()) ~ `kind`
 circuits().scores(XS, layer=5) ~ `layer`
 N.chain(8, 2, 0).plot(what='norms') ~ `what` must be
