@@ -69,7 +69,7 @@ EXAMPLES = {
     "Gradients": results.slopes,
     "HierarchicalGaussian": results.law,
     "Limit": lambda: limit(network()[0], 64),
-    "LimitErrorResult": lambda: limit_error(LAYER, 1024, draws=2**14),
+    "LimitErrorResult": lambda: limit_error(LAYER, 1024, draws=2**10),
     "Mixture": mixture,
     "Nonlinearity": lambda: relu,
     "Norm": Norm,

@@ -4,15 +4,35 @@ hand-written backpropagation at NTK rates; and the circuits they start from.
 
 import numpy as np
 
+from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.circuits import (
     NORM_EPS,
     Circuits,
+    Depth,
     ReadRows,
     at_rows,
     circuit_scores,
     from_rows,
 )
 from infattn_nb.nonlinearities import softmax
+
+
+TWO = Depth(2, AttentionSpec(2), True, True, True, 3)
+ONE = TWO._replace(spec=AttentionSpec())
+OTHER = TWO._replace(spec=AttentionSpec(var_q=1.44, var_v=0.8))
+BARE = TWO._replace(spec=AttentionSpec(2, var_v=0.5), norm=False)
+FIXED = ONE._replace(residual=False, train_readout=False)
+OF_TORCH = {  # -> network, its norm, causal?, every position read?
+    "no norm": (BARE, None, True, False),
+    "RMSNorm": (TWO, "rms", True, False),
+    "RMSNorm, no mask": (OTHER, "rms", False, False),
+    "RMSNorm, readout fixed, no skip": (FIXED, "rms", True, False),
+    "RMSNorm, every position": (TWO, "rms", True, True),
+    "three layers": (ONE._replace(layers=3), "rms", True, False),
+    "one layer": (TWO._replace(layers=1), "rms", True, False),
+    "LayerNorm": (TWO, "layer", True, False),
+    "LayerNorm, one head": (ONE, "layer", False, False),
+}
 
 
 class Wide:

@@ -10,89 +10,27 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from reference_circuits import Wide, data
+from reference_circuits import OF_TORCH, Wide, data
 from torch.nn.functional import layer_norm, rms_norm
 
-from infattn_nb.attention.spec import AttentionSpec
-from infattn_nb.learning.circuits import NORM_EPS, Depth
+from infattn_nb.learning.circuits import NORM_EPS
 
 FILE = Path(__file__).parent / "data/circuits.npz"
-CASES = {  # -> network, its norm, causal?, every position read?
-    "no norm": (
-        Depth(2, AttentionSpec(2, var_v=0.5), True, False, True, 3),
-        None,
-        True,
-        False,
-    ),
-    "RMSNorm": (Depth(2, AttentionSpec(2), True, True, True, 3), "rms", True, False),
-    "RMSNorm, no mask": (
-        Depth(2, AttentionSpec(var_q=1.44, var_v=0.8), True, True, True, 3),
-        "rms",
-        False,
-        False,
-    ),
-    "RMSNorm, readout fixed, no skip": (
-        Depth(2, AttentionSpec(), False, True, False, 3),
-        "rms",
-        True,
-        False,
-    ),
-    "RMSNorm, every position": (
-        Depth(2, AttentionSpec(2), True, True, True, 3),
-        "rms",
-        True,
-        True,
-    ),
-    "three layers": (
-        Depth(3, AttentionSpec(), True, True, True, 3),
-        "rms",
-        True,
-        False,
-    ),
-    "one layer": (Depth(1, AttentionSpec(2), True, True, True, 3), "rms", True, False),
-    "LayerNorm": (
-        Depth(2, AttentionSpec(2), True, True, True, 3),
-        "layer",
-        True,
-        False,
-    ),
-    "LayerNorm, one head": (
-        Depth(2, AttentionSpec(), True, True, True, 3),
-        "layer",
-        False,
-        False,
-    ),
-}
 SMALL, STEPS, RATE = 24, 20, 0.01
-LAYER_NORMS = {
-    64: 16,
-    256: 16,
-    1024: 8,
-}  # width: how many networks with a LayerNorm, which no explicit one of ours has
+LAYER_NORMS = {64: 16, 256: 16, 1024: 8}  # width: how many networks
 
 
 def run(name, n, seed):
     "Values (STEPS + 1, …) of one network before each step and after the last."
-    depth, norm, causal, every = CASES[name]
+    depth, norm, causal, every = OF_TORCH[name]
     rows, y = data(7, d=depth.size, every=every, causal=causal)
     net = Wide(depth, n, 1, np.random.default_rng([seed, n]))
     var = net.var
-    heads = [
-        [
-            {
-                k: torch.nn.Parameter(torch.tensor(W / np.sqrt(var[k] / n)))
-                for k, W in head.items()
-            }
-            for head in layer
-        ]
-        for layer in net.heads
-    ]
+    trained = lambda W: torch.nn.Parameter(torch.tensor(W))
+    unit = lambda head: {k: trained(W / (var[k] / n) ** 0.5) for k, W in head.items()}
+    heads = [[unit(head) for head in layer] for layer in net.heads]
     r = torch.nn.Parameter(torch.tensor(net.readout))
-    X, see, y = (
-        torch.tensor(rows.tokens @ net.E),
-        torch.tensor(rows.see),
-        torch.tensor(y),
-    )
+    X, see, y = map(torch.tensor, (rows.tokens @ net.E, rows.see, y))
     normed = {
         None: lambda x: x,
         "rms": lambda x: rms_norm(x, (n,), eps=NORM_EPS),
@@ -124,8 +62,8 @@ def run(name, n, seed):
 
 
 def main():
-    stored = {name: run(name, SMALL, 0) for name in CASES}
-    for name in CASES:
+    stored = {name: run(name, SMALL, 0) for name in OF_TORCH}
+    for name in OF_TORCH:
         if "LayerNorm" in name:
             stored |= {
                 f"{name} {n} {seed}": run(name, n, seed)

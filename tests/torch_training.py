@@ -1,16 +1,12 @@
-"""Torch's side of the comparison of training: `python tests/torch_training.py` writes
-tests/data/training.npz, which tests/learning/test_descent.py reads.
+"""Torch's side of the comparison of training in tests/learning/test_descent.py.
 
 A torch.nn.MultiheadAttention without biases, read at one position, trained by
 torch's autograd and SGD in double precision.
 """
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
-FILE = Path(__file__).parent / "data/training.npz"
 CASES = {
     "plain": dict(lr=0.02),
     "momentum": dict(lr=0.01, momentum=0.8),
@@ -49,19 +45,3 @@ def run(case):
             descent.step()
     f, A = attention(X[:, -1:], X, X)
     return np.array(losses), f[:, 0].detach().numpy(), A[:, 0].detach().numpy()
-
-
-def main():
-    attention = module()
-    stored = dict(
-        in_proj=attention.in_proj_weight.detach().numpy(),
-        out_proj=attention.out_proj.weight.detach().numpy(),
-    )
-    for case in CASES:
-        for name, value in zip(("losses", "values", "weights"), run(case)):
-            stored[f"{case}_{name}"] = value
-    np.savez_compressed(FILE, **stored)
-
-
-if __name__ == "__main__":
-    main()

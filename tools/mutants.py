@@ -1,13 +1,15 @@
 """Small errors, put into formulas one at a time: do the tests see them?
 
-    python tools/mutants.py [--number 200] [--seed 0] [--only regex] [--far]
+    python tools/mutants.py [--number 200] [--seed 0] [--only regex] [--reach 1]
 
 Each error changes an operator, a constant, a sign, a comparison, an axis, a function
-or the letters of a sum in one place of a copy of the project. Tests run on it: those of
-the module, then the quick ones of its subpackage and of its users, and with `--far` the
-longer ones and all others. It is *seen* if a test fails by a wrong value. Other
-exceptions, import errors and time-outs are counted apart. A row is added to the table
-for each error; in the row of one that changes no result, enter that and the reason.
+or the letters of a sum in one place of a copy of the project. Tests run on it: quick
+ones of the module (`--reach 1`), its longer ones (2), quick ones of its subpackage and
+of its users (3), their longer ones (4), and all other quick ones (5). An error that was
+not seen runs again where the reach is greater than 1. It is *seen* if a test fails by a
+wrong value. Other exceptions, import errors and time-outs are counted apart. A row is
+added to the table for each error; in the row of one that changes no result, enter that
+and the reason.
 """
 
 import ast
@@ -19,6 +21,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from itertools import islice
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -35,6 +39,7 @@ except ImportError:
     pass
 
 ROOT = Path(__file__).parent.parent
+AGAIN = "not seen", "time-out"  # with other tests, or more time
 PLACE = "file line column old new".split()
 LEFT_OUT = re.compile(  # messages, files, pictures, commands, estimates of time
     "__|_modidx|_lazy|plotting|paper/|numerics/(checks|files|workers)|command|html|"
@@ -181,8 +186,8 @@ def draw(rng, number, only):
     return [every[k] for k in chosen]
 
 
-def stages(folder, path, far):
-    "Options of pytest for the nearest tests, those of the part, and, if far, the rest."
+def stages(folder, path):
+    "Options of pytest for the nearest tests, those of the part, longer ones, the rest."
     module = path.relative_to(ROOT / "infattn_nb").with_suffix("")
     every = (folder / "tests").rglob("test_*.py")
     tests = [p for p in every if p.parent.name != "site"]
@@ -190,18 +195,14 @@ def stages(folder, path, far):
     near = [p for p in tests if p == own]
     beside = [p for p in own.parent.glob("test_*.py") if p.parent.name != "tests"]
     dotted = ".".join(("infattn_nb", *module.parts))
-    users = [p for p in tests if p not in beside and dotted in p.read_text()]
+    users = [p for p in tests if dotted in p.read_text()]
+    part = [p for p in dict.fromkeys([*users, *beside]) if p not in near]
     quick = "not slow and not site and not long and not torch"
-    groups = [(quick, near), (quick, [*users, *beside])]
-    if far:
-        longer = "not slow and (long or torch)"
-        groups += [(longer, [*near, *users, *beside]), (quick, sorted(tests))]
-    seen = set()
+    longer = "not slow and (long or torch)"
+    groups = [(quick, near), (longer, near), (quick, part), (longer, part)]
+    groups += [(quick, sorted({*tests} - {*near, *part}))]
     for marks, files in groups:
-        fresh = [p for p in dict.fromkeys(files) if (marks, p) not in seen]
-        seen.update((marks, p) for p in fresh)
-        if fresh:
-            yield marks, [str(p.relative_to(folder)) for p in fresh]
+        yield marks, [str(p.relative_to(folder)) for p in files]
 
 
 def run_tests(folder, marks, files, limit):
@@ -209,7 +210,7 @@ def run_tests(folder, marks, files, limit):
     said = folder / "said.txt"
     child = os.fork()
     if not child:
-        os.setsid()
+        os.setpgrp()
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         out = os.open(said, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         os.dup2(out, 1)
@@ -225,9 +226,11 @@ def run_tests(folder, marks, files, limit):
     return said.read_text()
 
 
-def verdict(folder, path, limit, far):
+def verdict(folder, path, limit, reach):
     "(what, by which test) of the copy as it is."
-    for marks, files in stages(folder, path, far):
+    for marks, files in islice(stages(folder, path), reach):
+        if not files:
+            continue
         out = run_tests(folder, marks, files, limit)
         if out is None:
             return "time-out", " ".join(files)[:80]
@@ -253,7 +256,7 @@ def main(
     seed: int = 0,  # of the draws
     out: str = "nbs/data/mutants.csv",  # errors that it contains are not run again
     only: str = "",  # regular expression that paths of modules must match
-    far: bool = False,  # also the longer tests, and all quick ones?
+    reach: int = 5,  # how many of the five groups of tests
     limit: int = 400,  # seconds of processor time for one run of tests
 ):
     "Put errors into a copy of the project and run the tests."
@@ -261,24 +264,27 @@ def main(
     ignore = shutil.ignore_patterns("__pycache__", ".*", "*.ipynb", "_docs", "_proc")
     shutil.copytree(ROOT, folder, ignore=ignore, dirs_exist_ok=True)
     git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(
-        git, cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
+    commit = subprocess.check_output(git, cwd=ROOT, text=True).strip()
     table = Path(out)
     with table.open(encoding="utf-8", newline="") as f:
-        known = {tuple(row[k] for k in PLACE) for row in csv.DictReader(f)}
+        rows = {tuple(row[k] for k in PLACE): row for row in csv.DictReader(f)}
     for path, place in draw(np.random.default_rng(seed), number, only):
         file, source = path.relative_to(ROOT), path.read_bytes()
         start, _, old, new, line = place
         column = start - source.rfind(b"\n", 0, start)
         at = str(file.relative_to("infattn_nb")), str(line), str(column), old, new
-        if at in known:
+        if at in rows and not (reach > 1 and rows[at]["verdict"] in AGAIN):
             continue
+        begun = time.perf_counter()
         (folder / file).write_bytes(mutated(source, place))
-        what, why = verdict(folder, path, limit, far)
+        what, why = verdict(folder, path, limit, reach)
         (folder / file).write_bytes(source)
         part = file.parts[1].removesuffix(".py")
-        with table.open("a", encoding="utf-8", newline="") as f:
-            csv.writer(f, lineterminator="\n").writerow([commit, part, *at, what, why])
-        print(what, *at, flush=True)
+        values = commit, part, *at, what, why
+        rows[at] = dict(zip(["commit", "part", *PLACE, "verdict", "reason"], values))
+        with table.open("w", encoding="utf-8", newline="") as f:
+            writer = csv.DictWriter(f, rows[at], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows.values())
+        print(what, *at, why, f"{time.perf_counter() - begun:.0f} s", flush=True)
     shutil.rmtree(folder)

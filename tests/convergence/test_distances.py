@@ -282,7 +282,7 @@ def test_distances_are_distances():
         LAYER.law().marginal(0),
         Attention(CommonTokens(4, identity)).law().marginal(0),
         norm(scale=0.6),
-        LAYER.law(4).marginal(0, draws=512),
+        LAYER.law(4).marginal(0, draws=64),
     ]
     for d in (total_variation, hellinger, wasserstein):
         D = np.array([[d(p, q) for q in laws] for p in laws])

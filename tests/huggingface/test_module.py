@@ -3,31 +3,19 @@ errors with a reason and before any work, scans and reports that say what to
 multiply.
 """
 
-import csv
-import json
-import pydoc
-import warnings
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from config_cases import LLAMA
 
-import infattn_nb
 from infattn_nb import (
-    Attention,
-    FeedForward,
     Scan,
-    SelfAttention,
-    Tokens,
     Transformer,
     from_config,
     init_table,
-    limit_error,
     report,
     scan,
     with_rule,
@@ -42,11 +30,8 @@ from infattn_nb.initialisation.quantities import (
     quantity,
     standing,
 )
-from infattn_nb.initialisation.report import DETAILS, departures_said
-from infattn_nb.initialisation.report_command import infattn_report, report_of
+from infattn_nb.initialisation.report import departures_said
 from infattn_nb.initialisation.rules import scaled
-from infattn_nb.nonlinearities import relu
-from infattn_nb.numerics import checks
 
 HUB = Path(__file__).parents[1] / "data" / "configs"
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
@@ -57,99 +42,7 @@ SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
 # Names
 
 
-def test_near_misses():
-    net = from_config(SMALL, 4)
-    for rule, names in {
-        "GPT-2": ("gpt-2", "gpt2", "GPT 2"),
-        "Depth-µP": ("depth-mup", "depth_mup", "Depth-μP"),
-        "T-Fixup": ("tfixup",),
-    }.items():
-        assert {repr(with_rule(net, name)) for name in names} == {
-            repr(with_rule(net, rule))
-        }
-    for call, text in (
-        (
-            lambda: SelfAttention(mask="casual"),
-            "'causal' or a boolean array .*did you mean 'causal'",
-        ),
-        (lambda: checks.mask("casual", 3), "a boolean array"),
-        (lambda: with_rule(net, "DeepNrom"), "did you mean 'DeepNorm'"),
-        (lambda: FeedForward(activation="gellu"), "`activation`.*did you mean 'gelu'"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call()
-    with pytest.raises(TypeError, match="`activation` must be a function"):
-        FeedForward(activation=3)
-
-
-def test_completion_and_the_namespace():
-    assert not {
-        "Any",
-        "sys",
-        "get_close_matches",
-        "lazy_loader",
-        "import_module",
-    } & set(dir(infattn_nb))
-    assert "Transformer" in dir(infattn_nb)
-    assert {
-        "Transformer",
-        "Block",
-        "scan",
-        "report",
-        "with_rule",
-        "embedding_cov",
-    } <= set(dir(infattn_nb))
-
-
-def test_help_opens_with_the_class():
-    text = pydoc.plain(pydoc.render_doc(Transformer))
-    assert "Union" not in text[:2000]
-    assert "_SupportsArray" not in text
-
-
-def test_nothing_printed_warns():
-    net = from_config(SMALL, 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert "(0,) networks" in repr(net.gradients(size=0))
-        assert "(0,) networks" in repr(net.chain(size=0))
-
-
 # Before any work
-
-
-@pytest.fixture
-def no_work(monkeypatch):
-    def drawn(*args, **options):
-        raise AssertionError("something was drawn")
-
-    for name in ("chain", "gradients", "kernel"):
-        monkeypatch.setattr(Transformer, name, drawn)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda t: report(t, 62),
-        lambda t: report(t, size=3),
-        lambda t: report(t, readout="first"),
-        lambda t: report(t, labels=["a"]),
-        lambda t: report(t, rng="x"),
-        lambda t: report(t, thresholds=3),
-        lambda t: scan(t, width=62),
-        lambda t: scan(t, rules=["none"]),
-        lambda t: scan(t, residual=[]),
-        lambda t: scan(t, embeddings=[0]),
-        lambda t: scan(t, embeddings="a"),
-        lambda t: scan(t, size=1),
-        lambda t: scan(t, layers=[0]),
-        lambda t: with_rule(t, "x"),
-    ],
-)
-def test_rejected_before_anything_is_drawn(call, no_work):
-    with pytest.raises((ValueError, TypeError)) as e:
-        call(from_config(SMALL, 5))
-    assert len(str(e.value).splitlines()) == 1
 
 
 # A text with more tokens than half of the width
@@ -211,53 +104,6 @@ def test_advice_is_the_mildest_factor_that_is_enough(reported):
     assert least[1] > 0.2
     assert least[0] < least[1]
     assert least[0] < 0.3
-
-
-def test_verdicts_share_the_networks_that_they_try(monkeypatch):
-    """What is asked twice, of the same factor, is drawn once, forward and backward if
-    one of them needs that; four factors for each verdict at most.
-    """
-    tried = []
-
-    def noted(t, *rest, gradients, **options):
-        tried.append(
-            (t.blocks[0].branch_scale, t.blocks[0].attention.score_scale, gradients)
-        )
-        return drawn(t, *rest, gradients=gradients, **options)
-
-    monkeypatch.setattr("infattn_nb.initialisation.report.drawn", noted)
-    strict = Thresholds(max_cosine=0.1, max_gradient_ratio=1.01, max_spread=0.001)
-    advice = report(
-        from_config(SMALL | dict(n_layer=4), 4), size=4, rng=0, thresholds=strict
-    ).advice
-    assert {"cosine", "depth", "spread"} <= set(advice)
-    assert len(tried) == len(set(tried)) <= 4 * len(advice) - 2
-    assert all(back for residual, scores, back in tried if residual != 1)
-
-
-@pytest.mark.slow
-def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
-    """In a warning; the command says it in one line, and not at all if it is to be
-    quiet.
-    """
-    monkeypatch.setattr("infattn_nb.initialisation.measured._AFFORDABLE", 0)
-    monkeypatch.setattr("infattn_nb.initialisation.diagnosis._ANNOUNCED_SECONDS", 0.0)
-    cost = (
-        r"this report takes between [0-9.]+ and [0-9.]+ seconds: 4 networks of 4 "
-        "tokens and 3 blocks at each width, and up to 32 networks for advice if "
-        "thresholds are crossed"
-    )
-    with pytest.warns(UserWarning, match=cost):
-        report(from_config(SMALL, 4), size=4, rng=0)
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(SMALL))
-    for quiet in (False, True):
-        infattn_report.__wrapped__(
-            str(config), out=str(tmp_path / "r.html"), tokens="4", size="4", quiet=quiet
-        )
-        said = capsys.readouterr().err
-        assert ("infattn_report: this report takes" in said) != quiet
-        assert "UserWarning" not in said
 
 
 def test_advice_that_does_not_exist_is_not_given():
@@ -378,27 +224,6 @@ def test_raw_gradients_stand_beside():
 # One report against another
 
 
-@pytest.mark.long
-def test_json_alone_writes_no_file(tmp_path, monkeypatch, capsys):
-    "It wrote report.html into the folder."
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "infattn_nb.initialisation.html.picture_of", lambda panel: "<img>"
-    )
-    options = dict(tokens="3", size="4", width="96", quiet=True)
-    infattn_report.__wrapped__("gpt2", json=True, **options)
-    reported = json.loads(capsys.readouterr().out)
-    assert "file" not in reported
-    assert reported["readout"] == "a loss at every token"
-    infattn_report.__wrapped__("gpt2", out="-", **options)
-    page = capsys.readouterr().out
-    assert page.startswith("<!doctype html>")
-    assert page.count("<img>") == 6
-    infattn_report.__wrapped__("gpt2", out="-", json=True, **options)
-    assert json.loads(capsys.readouterr().out) == reported
-    assert not list(tmp_path.iterdir())
-
-
 # Promises
 
 
@@ -510,28 +335,6 @@ def test_the_summary_says_what_to_do(found):
     assert max(map(len, lines)) <= 88
 
 
-def test_what_it_costs_is_said_before(monkeypatch):
-    monkeypatch.setattr("infattn_nb.initialisation.diagnosis._ANNOUNCED_SECONDS", 0.0)
-    with pytest.warns(
-        UserWarning,
-        match="this scan takes between .*: 1 network, 2 draws of each, 3 tokens",
-    ):
-        scan(from_config(SMALL, 3), residual=[1], scores=[1], rules=(), size=2, rng=0)
-
-
-@pytest.mark.long
-def test_the_legend_covers_nothing(found):
-    plt.close("all")
-    for axes in (found.plot(), found.plot(plt.subplots(1, 2)[1])):
-        fig = axes[0].figure
-        fig.canvas.draw()
-        legend = fig.legends[0].get_window_extent()
-        assert not any(
-            legend.overlaps(ax.xaxis.label.get_window_extent()) for ax in axes
-        )
-    plt.close("all")
-
-
 # Names of tensors
 
 
@@ -599,70 +402,6 @@ def test_standard_deviations_may_stay():
             call()
 
 
-@pytest.mark.filterwarnings("ignore:.*beyond six standard deviations")
-def test_what_a_notebook_shows_says_what_is_printed():
-    """Sentences and advice of a report, the first line and the advice of a scan,
-    verdict and table of a layer's error.
-    """
-    net = from_config(SMALL, 4)
-    shown = report(net, size=4, rng=0)
-    page = unescape(shown._repr_html_())
-    said = [v for v in shown.verdicts if v.name not in DETAILS]
-    assert said
-    assert all(v.text in page and v.advice in page for v in said)
-    grid = scan(net, residual=[1], scores=[1], size=4, rng=0)
-    assert repr(grid).splitlines()[0] in grid._repr_html_()
-    assert all(x in unescape(grid._repr_html_()) for x in grid._advice())
-    error = limit_error(Attention(Tokens(2, relu), heads=2), 64, draws=1024)
-    assert error.verdict in unescape(error._repr_html_())
-    assert error.table.to_html() in error._repr_html_()
-
-
-@pytest.mark.long
-def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(
-        "infattn_nb.initialisation.html.picture_of", lambda panel: "<img>"
-    )
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(SMALL))
-    infattn_report.__wrapped__(
-        str(config),
-        out=str(tmp_path / "r.html"),
-        tokens="4",
-        size="4",
-        quiet=True,
-        json=True,
-    )
-    reported = json.loads(capsys.readouterr().out)
-    found = report_of(str(config), tokens=4, size=4)
-    assert [v["text"] for v in reported["verdicts"]] == [v.text for v in found.verdicts]
-    assert len(reported["blocks"]["cosine"]) == SMALL["n_layer"]
-    assert reported["file"].endswith("r.html")
-    assert {v["name"] for v in reported["verdicts"] if v["detail"]} == {
-        "spread",
-        "width",
-        "limit",
-    }
-    place = tmp_path / "r.json"
-    infattn_report.__wrapped__(
-        str(config), out=str(place), tokens="4", size="4", quiet=True
-    )
-    assert json.loads(place.read_text(encoding="utf-8")) == {
-        name: x for name, x in reported.items() if name != "file"
-    }
-    for r in (found, report(COLLAPSED, size=4, rng=0)):
-        lines = repr(r).splitlines()
-        assert len(lines) <= 24
-        assert "kurtosis" not in repr(r)
-        assert "root mean square" in repr(r)
-        marks = [line[0] for line in lines if line[0] in "!·✓"]
-        assert marks == sorted(marks, key=lambda m: m != "!")
-        stream = next(v.text for v in r.verdicts if v.name == "stream")
-        first, last = r.measured.finite.size.mean(0)[[0, -2]]
-        assert f"{first:.3g}" in stream
-        assert f"{last:.3g}" in stream
-
-
 def test_a_matrix_that_starts_at_zero_has_numbers():
     """W_O = W_2 = 0: nothing passes the branches, but the two matrices have a gradient;
     W_Q = 0 has one, too.
@@ -682,25 +421,3 @@ def test_a_matrix_that_starts_at_zero_has_numbers():
             assert (r.table[f"{name[k]}, .grad"] > 0).all()
             assert np.isfinite(r.table[f"{name[k]}, .grad"]).all()
         assert not any("all gradients are zero" in v.text for v in r.verdicts)
-
-
-def test_what_is_not_read_names_what_is_nearest():
-    """Every type of transformers 5.24 whose error lists the families: none is taken for
-    a slip of the pen.
-    """
-    table = csv.DictReader(
-        (Path(__file__).parents[2] / "nbs/data/models.csv")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
-    unread = [
-        x["model_type"]
-        for x in table
-        if not x["family"] and "a model_type among" in x["why"]
-    ]
-    assert len(unread) > 150
-    for kind in unread:
-        with pytest.raises(ValueError) as e:
-            from_config(dict(model_type=kind), 4)
-        text = str(e.value)
-        assert "did you mean" not in text, kind

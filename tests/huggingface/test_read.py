@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from config_cases import LLAMA
 
+from wrong_calls import rejects
+
 from infattn_nb import from_config
 from infattn_nb.huggingface import widened
 
@@ -20,44 +22,26 @@ def test_what_is_no_text(tokens):
         from_config(SMALL, tokens)
 
 
+PHI = LLAMA | dict(model_type="phi", qk_layernorm=True)
+
+
 @pytest.mark.parametrize(
     "config, text",
     [
         (dict(model_type="lama"), "did you mean 'llama'"),
         ("gpt-2", "did you mean 'gpt2'"),
         (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
-        (dict(model_type="mixtral"), "a router selects"),
         (LLAMA | dict(model_type="unheard", num_experts=8), "a router selects"),
         (dict(model_type="mamba2"), "not attention"),
-        (dict(model_type="t5"), "encoder–decoder"),
         (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
         (dict(model_type="deepseek_v3"), "latent attention"),
-        (
-            LLAMA | dict(num_attention_heads=13),
-            r"config\['num_attention_heads'\]` must divide the width 64, got 13",
-        ),
-        (
-            LLAMA | dict(num_key_value_heads=3),
-            r"num_key_value_heads'\]` must divide the 4 heads",
-        ),
-        (
-            dict(
-                model_type="phi",
-                hidden_size=64,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                intermediate_size=64,
-                qk_layernorm=True,
-            ),
-            "qk_layernorm",
-        ),
+        (LLAMA | dict(num_attention_heads=13), "must divide the width 64, got 13"),
+        (LLAMA | dict(num_key_value_heads=3), "must divide the 4 heads"),
+        (PHI, "qk_layernorm"),
     ],
 )
 def test_configs_are_rejected_with_their_reason(config, text):
-    with pytest.raises(ValueError, match=text) as e:
-        from_config(config, 4)
-    assert len(str(e.value).splitlines()) == 1
-    assert "blocks=[…]" not in str(e.value)
+    rejects(lambda: from_config(config, 4), text)
 
 
 @pytest.mark.parametrize("kind", ("albert", "gpt_neo", "olmo", "gemma3n", "deberta"))

@@ -5,6 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
+from wrong_calls import rejects
+
 from infattn_nb import from_config, from_torch, train
 from infattn_nb.huggingface import next_tokens
 
@@ -55,37 +57,17 @@ def ended_badly(ids=IDS, readout="lm", y=None, **how):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        (dict(ids=[1] * 9), r"`config\['n_positions'\]` must allow for a text of 9"),
-        (dict(ids=[1, 11]), r"`texts` must contain token ids in \[0, 11\)"),
-        (dict(ids=[1, -1]), r"`texts` must contain token ids in \[0, 11\)"),
+        (dict(ids=[1] * 9), "`config['n_positions']` must allow for a text of 9"),
+        (dict(ids=[1, 11]), "`texts` must contain token ids in [0, 11)"),
         (dict(ids=[1]), "`texts` must have at least two tokens"),
         (dict(y=[1, 2, 3, 11]), "`y` must be 4 labels 0 … 10, got 1 … 11"),
-        (dict(schedule=lambda t: np.nan), r"`schedule\(0\)` must be in .* got nan"),
-        (
-            dict(schedule=lambda t: np.nan if t == 3 else 1.0),
-            r"`schedule\(3\)` must be in .* got nan",
-        ),
-        (dict(schedule=0.5), "`schedule` must be"),
-        (dict(optimizer="lion"), "`optimizer` must be 'sgd' or 'muon' or"),
-        (dict(optimizer="adam", size=10**7), "`width` must fit into .* GiB"),
-        (dict(optimizer="adam", dense=False), "`dense` must be True or None"),
-        (
-            dict(init={"transformer.wte": np.zeros((3, 32))}),
-            r"`init` must have shape \(11, 32\)",
-        ),
+        (dict(optimizer="adam", size=10**7), "`width` must fit into"),
         (dict(init={"wte": np.zeros((11, 32))}), "`init` must name matrices"),
-        (
-            dict(init={"transformer.wte": np.full((11, 32), np.nan)}),
-            "`init` must hold numbers in",
-        ),
-        (dict(parametrization="mup"), "`base_width` must be passed with"),
         (dict(readout="middle"), "`readout` must be"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(how, said):
-    with pytest.raises((ValueError, TypeError), match=said) as caught:
-        ended_badly(**how)
-    assert "\n" not in str(caught.value)
+    rejects(lambda: ended_badly(**how), said)
 
 
 def test_a_module_that_is_not_read_is_said_so():

@@ -2,11 +2,11 @@
 asked for; what diverges is infinite and what was not reached is NaN.
 """
 
-import signal
-
 import numpy as np
 import pytest
 from conftest import nightly
+
+from wrong_calls import rejects
 
 from infattn_nb import from_config, train
 from infattn_nb.huggingface import (
@@ -95,48 +95,19 @@ def test_what_is_as_good_goes_by_the_errors_of_differences():
     assert (record.error[0] > 2).all()
 
 
-def test_an_interrupted_run_keeps_what_is_finished(monkeypatch):
-    "Ctrl-C in the middle of the third cell."
-    calls = []
-
-    def interrupted(*args, **how):
-        calls.append(args)
-        if len(calls) == 3:
-            how["callback"] = lambda step: signal.raise_signal(signal.SIGINT)
-        return train(*args, **how)
-
-    whole = found()
-    monkeypatch.setattr(transfer, "train", interrupted)
-    part = found()
-    assert part.interrupted
-    assert not whole.interrupted
-    assert len(calls) == 3
-    np.testing.assert_array_equal(part.loss[0], whole.loss[0])
-    assert np.isnan(part.loss[1]).all()
-    assert np.isnan(part.best[1])
-    assert part.plot() is not None
-
-
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        (dict(widths=[]), "`widths` must be a list of numbers"),
         (dict(rates="0.1"), "`learning_rates` must be a list of numbers"),
-        (dict(rates=[0.0]), r"`learning_rates` must be in \(0, ∞\)"),
+        (dict(rates=[0.0]), "`learning_rates` must be in (0, ∞)"),
         (dict(widths=[40]), "`width` must be a multiple of 16"),
-        (dict(optimizer="lion"), "`optimizer` must be '"),
         (dict(parametrization="sp"), "`parametrization` must be '"),
-        (dict(base_width=32), "`base_width` must be passed with parametrization="),
-        (dict(heads="taller"), "`heads` must be '"),
         (dict(fixed="mean"), "`fixed` must be '"),
-        (dict(size=0), "`size` must be at least 1"),
         (dict(widths=[16 * 10**6]), "`widths` must"),
     ],
 )
 def test_bad_input_is_rejected(how, said):
-    with pytest.raises((ValueError, TypeError), match=said) as caught:
-        found(**how)
-    assert "\n" not in str(caught.value)
+    rejects(lambda: found(**how), said)
 
 
 def of_head(n, tied, optimizer="sgd", size=8, **how):

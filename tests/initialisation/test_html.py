@@ -4,15 +4,10 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import matplotlib.pyplot as plt
-import numpy as np
 import pytest
-from report_cases import small
 
-from infattn_nb import report as draw_report
 from infattn_nb.initialisation import html as html_module
-from infattn_nb.initialisation.html import of_few_colours, picture_of
-from infattn_nb.initialisation.panels import PANELS, Focused, six_panels
+from infattn_nb.initialisation.panels import PANELS
 from infattn_nb.initialisation.report import DETAILS, file_of
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
@@ -90,48 +85,3 @@ def test_actions_come_first_and_details_are_folded(report, monkeypatch):
     assert re.findall(r'<li class="\w+"><b>(\w+):', rest) == [
         v.name for v in starved.details
     ]
-
-
-MATHEMATICS = ["$_$", "$$", "$x_{$", "$5$", "a", "$"]
-
-
-@pytest.mark.slow
-def test_dollars_are_no_mathematics():
-    r = replace(
-        draw_report(small(), 32, 4, 0, labels=MATHEMATICS, title="$_$"),
-        call="infattn_report gpt2 --text '$_$'",
-    )
-    fig = six_panels(r.panels, f"{r.title} {r.call}", ["$_$", r.call])
-    fig.canvas.draw()
-    pattern = fig.axes[PANELS.index(Focused)]
-    assert (
-        {label.get_text() for label in pattern.get_xticklabels()}
-        == {label.get_text() for label in pattern.get_yticklabels()}
-        == set(MATHEMATICS)
-    )
-    for text in (
-        *pattern.get_xticklabels(),
-        *pattern.get_yticklabels(),
-        *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)()),
-    ):
-        assert not text.get_parse_math()
-    assert "<img" in picture_of(Focused(r.measured, r.thresholds, r.labels))
-    plt.close("all")
-
-
-def test_shades_of_weights_keep_their_hue():
-    "Rows of weights are drawn in shades of one colour, of which a page keeps enough."
-    from io import BytesIO
-
-    from matplotlib import rcParams
-    from matplotlib.colors import to_rgb
-    from PIL import Image
-
-    colour = np.array(to_rgb(rcParams["axes.prop_cycle"].by_key()["color"][0]))
-    ramp = 1 - np.linspace(0, 1, 200)[None, :, None] * (1 - colour)
-    given = np.rint(255 * np.repeat(ramp, 4, axis=0)).astype(np.uint8)
-    held = BytesIO()
-    Image.fromarray(given).save(held, "png")
-    few = Image.open(BytesIO(of_few_colours(held.getvalue()))).convert("RGB")
-    step = 0.05 * 255  # from shade to shade
-    assert abs(np.asarray(few).astype(int) - given).max() <= step

@@ -1,38 +1,11 @@
 """Panels draw the numbers that were measured."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from report_cases import TINY, small
+from report_cases import small
 
-from infattn_nb.initialisation import infattn_report
-from infattn_nb.initialisation import report as report_module
-from infattn_nb.initialisation.panels import PANELS, Focused
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
-
-
-@pytest.mark.parametrize("quiet", (True, False))
-def test_letters_that_no_font_has_are_named_in_a_line(
-    quiet, tmp_path, monkeypatch, capfd
-):
-    def one_panel(panels, title, lines):
-        fig, ax = plt.subplots()
-        panels[PANELS.index(Focused)].draw(ax)
-        return fig
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(report_module, "six_panels", one_panel)
-    (tmp_path / "config.json").write_text(TINY)
-    infattn_report.__wrapped__(
-        "config.json", text="日本 語 a", size="4", out="a.png", quiet=quiet
-    )
-    assert capfd.readouterr().err == (
-        ""
-        if quiet
-        else "infattn_report: letters that are missing in the font "
-        "appear as boxes: 日 本 語\n"
-    )
 
 
 def test_what_is_drawn_are_the_gradients(silent):

@@ -1,6 +1,7 @@
 """Each quantity of a report by hand, its threshold and its range by seed."""
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -80,6 +81,16 @@ def test_powers_by_hand():
         blocks=0.0,
     )
     assert powers(lost) == dict.fromkeys(lost, np.inf)
+
+
+def test_the_share_of_blocks_by_hand():
+    "A mean over networks; of networks without gradients of embeddings it is no number."
+    share = quantity("blocks").parts
+    slopes = dict(
+        tangent=np.array([1.0, 3.0, 0.0]), embedding=np.array([1.0, 0.0, 0.0])
+    )
+    assert share(SimpleNamespace(**slopes)) == pytest.approx(0.5)
+    assert np.isnan(share(SimpleNamespace(**slopes | dict(embedding=np.zeros(3)))))
 
 
 def test_every_threshold_has_one_quantity():

@@ -3,9 +3,7 @@ file is whole, the same from run to run, and needs nothing else.
 """
 
 import json
-import os
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from report_cases import TINY, WORDS, small
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
-    AttentionRegressor,
     Block,
     Chain,
     FeedForward,
@@ -27,7 +24,6 @@ from infattn_nb import (
     Transformer,
     embedding_cov,
     from_config,
-    make_recall,
     parallel,
 )
 from infattn_nb import report as draw_report
@@ -40,11 +36,6 @@ from infattn_nb.transformer import Experts
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
 HERE = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def sheets(report):
-    return {kind: file_of(report, kind) for kind in ("png", "pdf")}
 
 
 # Numbers
@@ -391,35 +382,6 @@ def test_heads_that_turn_keep_their_width():
     )
 
 
-@pytest.mark.slow
-def test_a_seed_is_written_down():
-    "What is drawn from a Generator, or from no seed, can be drawn again."
-    for rng in (
-        None,
-        np.random.default_rng(3),
-        np.random.SeedSequence(4, spawn_key=(2,)),
-        7,
-    ):
-        first = draw_report(small(), 32, 4, rng)
-        seed = eval(
-            re.search(r"rng=(.*)\)$", first.call)[1],
-            {"SeedSequence": np.random.SeedSequence},
-        )
-        np.testing.assert_array_equal(
-            first.measured.finite.cosine,
-            draw_report(small(), 32, 4, seed).measured.finite.cosine,
-        )
-    assert (
-        "max_cosine=0.5"
-        in draw_report(small(), 32, 4, 0, thresholds=Thresholds(max_cosine=0.5)).call
-    )
-    assert "width=32, size=4, readout='all'" in first.call
-    without = draw_report(small(), 32, 4, 0, thresholds=Thresholds(max_cosine=None))
-    assert "thresholds=Thresholds(max_cosine=None)" in without.call
-    assert not any(v.name == "cosine" for v in without.verdicts)
-    plt.close(without.plot())
-
-
 # Files
 
 
@@ -443,12 +405,6 @@ def again():
 
 
 @pytest.mark.slow
-def test_same_seed_same_sheets(again, sheets):
-    for kind, sheet in sheets.items():
-        assert file_of(again, kind) == sheet
-
-
-@pytest.mark.slow
 def test_same_seed_same_bytes(again, page):
     "Twelve pictures and all the words."
     assert file_of(again, "html").decode() == page
@@ -456,34 +412,6 @@ def test_same_seed_same_bytes(again, page):
     assert (
         other.measured.finite.cosine[:, 1:] != again.measured.finite.cosine[:, 1:]
     ).all()
-
-
-@pytest.mark.slow
-def test_files_have_no_clock(page, sheets):
-    assert b"CreationDate" not in sheets["pdf"]
-    assert b"Software" not in sheets["png"]
-    assert time.strftime("%Y-%m") not in page
-
-
-def test_a_file_is_written_whole_or_not_at_all(report, tmp_path, monkeypatch):
-    path = tmp_path / "report.png"
-    path.write_text("old")
-    monkeypatch.setattr(
-        "infattn_nb.initialisation.report.file_of", lambda report, kind: kind.encode()
-    )  # drawing is what takes time
-    fsync = os.fsync
-    monkeypatch.setattr(
-        os,
-        "fsync",
-        lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")),
-    )
-    with pytest.raises(OSError, match=r"report.png cannot be written \(No space"):
-        report.save(path)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-    monkeypatch.setattr(os, "fsync", fsync)
-    assert report.save(path) == path
-    assert path.read_bytes() == b"png"
 
 
 # The command
@@ -510,44 +438,6 @@ def test_built_in_shapes_are_the_real_ones():
 
 
 # Plots
-
-
-def plots():
-    t = small(var_q=4.0)
-    c, g = t.chain(32, 5, 0, scores=True), t.gradients(32, 5, 0)
-    X, y, _ = make_recall(8, rng=3)
-    m = AttentionRegressor(n_islands=2, n_particles=32, n_moves=4, random_state=0).fit(
-        X, y
-    )
-    return {
-        "cosine": c.plot,
-        "entropy": lambda ax=None: c.plot(ax, "entropy", beside=t.kernel(64)),
-        "attention": lambda ax=None: c.plot(
-            ax, "attention", labels=WORDS, block=1, head=1
-        ),
-        "norms": g.plot,
-        "stream": lambda ax=None: g.plot(
-            ax, "stream", beside=t.gradients(np.inf, 4, 0)
-        ),
-        "fit": m.plot,
-        "fit attention": lambda ax=None: m.plot_attention(X[:3], ax, labels="abcdé"),
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the posterior is rough")
-def test_plots_draw_on_the_given_axes(silent):
-    for name, plot in plots().items():
-        number = len(plt.get_fignums())
-        _, ax = plt.subplots()
-        assert plot(ax) is ax, name
-        assert len(plt.get_fignums()) == number + 1, name
-        own = plot()
-        assert len(plt.get_fignums()) == number + 2, name
-        assert own is not ax, name
-        assert own.get_xlabel(), name
-        assert not own.spines["top"].get_visible(), name  # the package's style
-        assert ax.spines["top"].get_visible(), name  # and the caller's
 
 
 def test_what_is_drawn_is_the_chain(silent):
@@ -588,96 +478,6 @@ def test_several_texts_are_compared_each_with_itself(silent):
     )
 
 
-def rejects_in_one_sentence(cases):
-    "Each call raises an error of one short line that holds its fragment."
-    for call, fragment in cases:
-        with pytest.raises((ValueError, TypeError)) as e:
-            call()
-        said = str(e.value)
-        assert fragment in said, said
-        assert "\n" not in said, said
-        assert len(said) < 320, said
-
-
-@pytest.mark.filterwarnings("ignore:the posterior is rough")
-def test_plots_reject_in_one_sentence(silent):
-    t = small()
-    c, g = t.chain(32, 2, 0), t.gradients(32, 2, 0)
-    kept = t.chain(32, 2, 0, scores=True)
-    prior = AttentionRegressor()
-    cases = [
-        (lambda: c.plot(5), "`ax` must be Axes"),
-        (lambda: c.plot(what="norms"), "`what` must be"),
-        (lambda: c.plot(what="attention"), "`scores` must be kept"),
-        (lambda: c.plot(beside=g), "`beside` must be a Chain"),
-        (
-            lambda: c.plot(beside=Transformer.uniform(np.eye(2), layers=2).kernel(16)),
-            "same number of blocks",
-        ),
-        (lambda: kept.plot(what="attention", labels=["a"]), "one label per token, 6"),
-        (lambda: kept.plot(what="attention", labels=5), "`labels` must be a list"),
-        (lambda: kept.plot(what="attention", head=2), "`head`"),
-        (lambda: kept.plot(what="attention", network=2), "`network`"),
-        (lambda: kept.plot(what="attention", block=3), "`block`"),
-        (lambda: g.plot(what="cosine"), "`what`"),
-        (lambda: g.plot(matrices="qx"), "`matrices` must be"),
-        (lambda: g.plot(beside=c), "`beside` must be Gradients"),
-        (lambda: prior.plot(), "`X` must be given"),
-        (lambda: prior.plot(X=np.ones((2, 2, 2))), "`y` must be given"),
-        (lambda: prior.plot(X=np.ones((2, 2, 2)), y=[1.0, 2.0, 3.0]), "`y` must be"),
-        (lambda: prior.plot(X=np.ones((2, 2, 2)), y=[1.0, 2.0], level=1.0), "`level`"),
-        (
-            lambda: Transformer.uniform([[1.0]], layers=1).chain().plot(),
-            "no two tokens",
-        ),
-    ]
-    rejects_in_one_sentence(cases)
-    with pytest.raises(AttributeError, match="`scores` must be kept"):
-        c.weights  # a property
-
-
-def test_a_report_rejects_in_one_sentence():
-    t = small()
-    cases = [
-        (lambda: draw_report(t, 32, 3), "`size`"),
-        (lambda: draw_report(t, 32, 4, "x"), "`rng`"),
-        (lambda: draw_report(t, 32, 4, readout="first"), "`readout`"),
-        (lambda: draw_report(t, 32, 4, labels=["a"]), "one label per token"),
-        (lambda: draw_report(t, 32, 4, title=5), "`title`"),
-        (
-            lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_cosine=2)),
-            "`max_cosine` must be in [-1, 1]",
-        ),
-        (
-            lambda: draw_report(t, 32, 4, thresholds=Thresholds(min_entropy=-1)),
-            "`min_entropy`",
-        ),
-        (
-            lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_entropy="a")),
-            "`max_entropy`",
-        ),
-        (
-            lambda: draw_report(
-                t, 32, 4, thresholds=Thresholds(max_gradient_ratio=0.5)
-            ),
-            "`max_gradient_ratio`",
-        ),
-        (
-            lambda: draw_report(t, 32, 4, thresholds=Thresholds(min_query_gradient=-1)),
-            "`min_query_gradient`",
-        ),
-        (
-            lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_spread=np.nan)),
-            "`max_spread`",
-        ),
-        (
-            lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_width_spread=0)),
-            "`max_width_spread`",
-        ),
-    ]
-    rejects_in_one_sentence(cases)
-
-
 @pytest.mark.long
 def test_results_are_what_they_say(report):
     assert isinstance(report, Report)
@@ -690,65 +490,7 @@ def test_results_are_what_they_say(report):
     plt.close(fig)
 
 
-@pytest.mark.slow
-def test_the_time_that_is_said_before(monkeypatch):
-    """GPT-2, 64 tokens, sixteen networks: processor time, which does not depend on who
-    else computes; draws, and advice for the thresholds that are crossed, lie in the
-    range, and the range is not arbitrarily wide.
-    """
-    from infattn_nb.initialisation import diagnosis
-    from infattn_nb.initialisation import report as module
-
-    monkeypatch.setattr(diagnosis, "perf_counter", time.process_time)
-    took = {}
-
-    def timed(name):
-        work = getattr(module, name)
-
-        def run(*args, **options):
-            start = time.process_time()
-            found = work(*args, **options)
-            took[name] = time.process_time() - start
-            return found
-
-        monkeypatch.setattr(module, name, run)
-
-    timed("measure"), timed("advice_of")
-    t = from_config("gpt2", 64)
-    t.gradients(size=1, rng=0)  # what is imported and kept
-    with pytest.warns(UserWarning, match="this report takes between .*: ") as seen:
-        r = draw_report(t, size=16, rng=0)
-    said = next(str(x.message) for x in seen if "takes between" in str(x.message))
-    low, high = map(
-        float, re.search(r"between ([\d.]+) and ([\d.]+) seconds", said).groups()
-    )
-    assert any(v.advice for v in r.verdicts)
-    assert low < sum(took.values()) < high, (said, took)
-    assert high < 7 * low
-
-
 # The loss of the head
-
-
-def test_the_readout_is_named():
-    t = small()
-    for readout, said in {
-        "all": "a loss at every token",
-        "last": "a loss at the last token",
-        "mean": "a loss on the mean of the tokens",
-    }.items():
-        printed = repr(draw_report(t, 32, 4, 0, readout=readout))
-        assert f"4 networks, {said}" in " ".join(printed.split())
-    given = draw_report(t, 32, 4, 0, readout=np.eye(6))
-    assert "a loss with the given readout covariance" in " ".join(repr(given).split())
-
-
-@pytest.mark.slow
-def test_a_page_of_many_lines_is_small():
-    "Ninety-six networks of many blocks: the largest pictures that there are."
-    t = Transformer.uniform(np.eye(3), layers=24, heads=2, final_norm=True)
-    page = file_of(draw_report(t, 32, 96, 0), "html")
-    assert len(page) < 300_000
 
 
 def test_a_report_on_a_mixture_of_experts():

@@ -1,19 +1,14 @@
 """The command of reports: its files, its sentences, its interruption."""
 
 import json
-import runpy
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from config_cases import LLAMA
-from report_cases import TINY, WORDS
+from report_cases import TINY
 
-from infattn_nb.initialisation import html as html_module
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
@@ -82,43 +77,6 @@ def test_the_command_rejects_in_one_sentence(options, fragment, tmp_path, monkey
     assert set(tmp_path.iterdir()) == before
 
 
-def run_here(monkeypatch, *options):
-    monkeypatch.setattr(sys, "argv", [str(COMMAND), *options])
-    with pytest.raises(SystemExit) as e:
-        runpy.run_path(str(COMMAND), run_name="__main__")
-    return e.value.code
-
-
-@pytest.mark.slow
-def test_the_command_writes_the_same_bytes_without_torch(tmp_path, monkeypatch, capfd):
-    """One sheet in a process of its own, then in this one; and the words of a page,
-    without its pictures.
-    """
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.json").write_text(TINY)
-    options = ["config.json", "--text", " ".join(WORDS), "--size", "4", "--seed", "3"]
-    code = (
-        f"import runpy, sys; "
-        f"sys.argv = {['infattn_report', *options, '--quiet', '--out', 'a.png']!r}\n"
-        f"try: runpy.run_path({str(COMMAND)!r}, run_name='__main__')\n"
-        "finally: assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert capfd.readouterr().out == ""
-    assert not run_here(monkeypatch, *options, "--out", "b.png")
-    assert capfd.readouterr().out.splitlines()[-1] == "b.png"
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    monkeypatch.setattr(html_module, "picture_of", lambda panel: "<img>")
-    assert not run_here(monkeypatch, *options, "--out", "c.html")
-    page = (tmp_path / "c.html").read_text()
-    assert (
-        "infattn_report config.json --text &#x27;to be or not to be&#x27; --size 4 "
-        "--seed 3" in page
-    )
-    assert "gpt2 (config.json), before training" in page
-    assert "n_embd" in page
-
-
 def test_the_command_says_what_it_wrote(tmp_path, monkeypatch):
     "The call in a report makes that report."
     (tmp_path / "config.json").write_text(TINY)
@@ -142,55 +100,6 @@ def test_images_have_a_class_token_more():
     )
     assert found.labels == ("1", "2", "3", "4")
     assert found.title.endswith("(vit-base-patch16-224.json)")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "how", [signal.SIGINT, signal.SIGKILL], ids=["control-c", "killed"]
-)
-def test_interrupted_it_leaves_nothing(how, tmp_path):
-    code = (
-        "import signal, sys; "
-        "signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from infattn_nb.initialisation import infattn_report as f; "
-        "from infattn_nb.initialisation import diagnosis as r; d = r.diagnose\n"
-        "def seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; "
-        "f.__wrapped__('gpt2', size=64, quiet=True)"
-    )
-    run = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    for _ in range(6000):
-        if (tmp_path / "begun").exists():
-            break
-        time.sleep(0.01)
-    run.send_signal(how)
-    out, error = run.communicate(timeout=60)
-    assert run.returncode
-    assert [p.name for p in tmp_path.iterdir()] == ["begun"]
-    assert not out
-    if how == signal.SIGINT:
-        assert error == "infattn_report: interrupted; nothing was written\n"
-
-
-@pytest.mark.slow
-def test_the_command_says_threads_when_it_runs_not_when_it_is_imported():
-    """Importing it sets nothing and loads no NumPy, which reads the number of threads
-    once; running it does both, in this order.
-    """
-    code = """import os, sys
-os.environ.pop("OMP_NUM_THREADS", None)
-from infattn_nb.initialisation.report_command import infattn_report
-assert "OMP_NUM_THREADS" not in os.environ and "numpy" not in sys.modules
-try: infattn_report.__wrapped__("nowhere.json")
-except SystemExit: assert os.environ["OMP_NUM_THREADS"] == "1"
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
 
 
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
@@ -218,20 +127,3 @@ def test_against_another(tmp_path, capsys):
         both.against.measured.finite.tangent, alone.measured.finite.tangent
     )
     assert "--against" in both.call
-
-
-def test_numbers_that_are_none(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        SystemExit, match=r"`--tokens` must be a whole number, got 'abc'"
-    ):
-        infattn_report.__wrapped__("gpt2", tokens="abc", quiet=True)
-
-
-@pytest.mark.parametrize("name", ["tokens", "width", "size", "seed"])
-def test_typed_numbers_end_alike(name, tmp_path, monkeypatch):
-    "An x for a seed ended with 2, for tokens with 1."
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=rf"`--{name}` must be a whole number, got"):
-        infattn_report.__wrapped__("gpt2", quiet=True, **{name: "x"})
-    assert not list(tmp_path.iterdir())

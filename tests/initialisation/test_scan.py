@@ -287,60 +287,6 @@ def test_the_error_of_a_score_is_its_spread_over_seeds():
     assert 0.6 < rows["score"].std() / stated < 1.6
 
 
-def test_prints_in_a_few_lines(small):
-    lines = repr(small).splitlines()
-    assert lines[0] == (
-        "Scan: 18 cells and 10 networks by rules, a loss at every token, .grad × sd"
-    )
-    assert 3 < len(lines) <= 8
-    assert max(map(len, lines)) <= 88
-    many = pd.concat(
-        [
-            small.table.assign(layers=100 + L, score=-12.345, residual=0.012345)
-            for L in range(30)
-        ],
-        ignore_index=True,
-    )
-    lines = repr(Scan(many)).splitlines()
-    assert len(lines) <= 8
-    assert max(map(len, lines)) <= 88
-
-
-def test_map(small):
-    axes = small.plot()
-    assert [ax.get_title() for ax in axes] == ["3 blocks", "9 blocks"]
-    mesh = axes[1].collections[0].get_array().reshape(3, 3)
-    grid = small.table.query("rule == '' and layers == 9").pivot(
-        index="residual", columns="scores", values="score"
-    )
-    np.testing.assert_allclose(mesh, grid)
-    star = next(line for line in axes[1].lines if line.get_marker() == "*")
-    best = small.best.set_index("layers").loc[9]
-    (x, y), at = star.get_xydata()[0], np.log10([best["scores"], best["residual"]])
-    assert y == pytest.approx(at[1])
-    assert (
-        0 < at[0] - x < np.diff(np.log10(sorted({*grid.columns})))[0] / 2
-    )  # in its cell, beside the rules
-    points = [c.get_offsets()[0] for c in axes[0].collections[1:]]
-    rules = small.table.query("rule != '' and layers == 3")
-    np.testing.assert_allclose(points, np.log10(rules[["scores", "residual"]]))
-    fig, given = plt.subplots(1, 2)
-    assert small.plot(given)[0] is given[0]
-    with pytest.raises(ValueError, match="as many Axes as depths, 2"):
-        small.plot(given[0])
-    plt.close("all")
-
-
-def test_all_depths_are_said():
-    found = scan(
-        SMALL, residual=[1], scores=[1], layers=[3, 6, 9], rules=(), size=2, rng=0
-    )
-    for L in (3, 6, 9):
-        assert re.search(rf"^  {L} blocks: ", repr(found), flags=re.M)
-    many = pd.concat([found.table.assign(layers=L) for L in range(1, 8)])
-    assert "4 more depths, up to 7 blocks: .best" in repr(Scan(many))
-
-
 def test_a_table_read_back_is_a_scan(small, tmp_path):
     small.table.to_csv(tmp_path / "scan.csv", index=False)
     again = Scan(pd.read_csv(tmp_path / "scan.csv"))
@@ -453,25 +399,6 @@ def test_dead_networks_are_rejected(call, fragment):
     rejected(call, fragment)
 
 
-def test_a_row_out_of_range_is_no_output(small):
-    rejected(partial(small.network, 99), "`cell` must be a row of the table, 0…27")
-
-
-def test_the_cell_of_a_table_of_one_row(small):
-    for L in (3, 9):
-        best = small.best.query(f"layers == {L}")
-        assert (
-            repr(small.network(best))
-            == repr(small.network(best.iloc[0]))
-            == repr(small.network(int(best.index[0])))
-        )
-    rejected(partial(small.network, small.best), "`cell` must be one row of the table")
-    rejected(
-        partial(small.network, small.table["score"]),
-        "`cell` must be one row of the table",
-    )
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -499,39 +426,6 @@ def test_the_advised_row_is_the_one_that_is_meant(change):
     assert row["rule"] == rule
     assert row["score"] == rules["score"].min()
     assert repr(other.network(int(number))) == repr(with_rule(t, rule))
-
-
-def test_what_is_named_twice_is_run_once():
-    found = scan(
-        SMALL,
-        residual=[1.0, 1.0],
-        scores=[1, 1.0],
-        layers=[3, 3],
-        embeddings=[1.0, 1],
-        rules=["GPT-2", "gpt2"],
-        size=2,
-        rng=0,
-    )
-    assert list(found.table["rule"]) == ["", "GPT-2"]
-    assert repr(found).startswith("Scan: 1 cell and 1 network by rules")
-    plt.close(found.plot().figure)
-
-
-def test_tables_that_are_no_scan(small):
-    table = small.table
-    for given, fragment in [
-        (None, "`table` must be a DataFrame"),
-        (table[table["rule"] != ""], "`table` must have cells"),
-        (table.drop(columns="score"), "`table` must have a column 'score'"),
-    ]:
-        rejected(partial(Scan, given), fragment)
-    rejected(partial(Scan, table, 3), "`transformer` must be a Transformer")
-    for ax in (3, [3, 4]):
-        rejected(partial(small.plot, ax), "`ax` must be")
-    rejected(
-        Scan(pd.concat([table, table])).plot,
-        "`table` must have each cell of the grid once",
-    )
 
 
 @pytest.mark.parametrize("width", (16, np.inf))
@@ -563,32 +457,3 @@ def test_scores_that_floating_point_does_not_hold():
         .item()
         == "overflow"
     )
-
-
-def test_a_cell_that_cannot_be_made():
-    found = scan(
-        SMALL, residual=[1], scores=[1], embeddings=[1, 1e80], rules=(), size=2, rng=0
-    )
-    rejected(partial(found.network, 1), "`cell` must be a network")
-
-
-@pytest.mark.parametrize(
-    "options, fragment",
-    [
-        (
-            dict(min_entropy=0.99, max_entropy=0.1),
-            "`min_entropy` must be at most max_entropy = 0.1",
-        ),
-        (dict(min_entropy=0.96), "`min_entropy` must be at most max_entropy"),
-        (dict(max_entropy=0.2), "`min_entropy` must be at most max_entropy"),
-    ],
-)
-def test_thresholds_that_contradict_each_other(options, fragment):
-    rejected(partial(Thresholds, **options), fragment)
-    assert Thresholds(min_entropy=0.99, max_entropy=None).min_entropy == 0.99
-    assert Thresholds(min_entropy=0.5, max_entropy=0.5).max_entropy == 0.5
-
-
-@pytest.mark.parametrize("f", (scan, report))
-def test_verbose_is_a_truth_value(f):
-    rejected(partial(f, SMALL, verbose=3), "`verbose` must be True or False")

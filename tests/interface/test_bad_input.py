@@ -1,5 +1,6 @@
-"""Every wrong argument is answered in one sentence that names it. Two cases differ in
-the line that rejects them, or in the kind of value.
+# ruff: noqa: F401 (the rows of the table use what is imported)
+"""Every wrong argument is answered in one sentence that names it or the remedy. Two
+rows differ in the line that rejects them.
 """
 
 import ast
@@ -15,10 +16,13 @@ import pandas as pd
 import pytest
 from public import PUBLIC
 from scipy import stats
+from wrong_calls import rejects, rows
 
 from infattn_nb import *
 from infattn_nb import from_config
+from infattn_nb.attention.rows import row_mixture
 from infattn_nb.convergence import *
+
 from infattn_nb.huggingface import coordinate_check, next_tokens, rate_transfer, widened
 from infattn_nb.netsor import *
 from infattn_nb.nonlinearities import *
@@ -35,13 +39,23 @@ from infattn_nb.transformer import Experts
 pytestmark = [
     pytest.mark.xdist_group("bad_input"),
     pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning"),
-]  # a thousand tests of a millisecond
+]  # hundreds of tests of a millisecond
+NAN, INF = np.nan, np.inf
+MASKED = np.ma.masked_array(np.eye(3), mask=np.eye(3))
+
+# layers and laws
 T = Tokens(3, relu)
 A = Attention(T, heads=2)
+TWO = Attention(Tokens(2, identity), heads=2)
 LOW = Attention(T, heads=2, head_width=4)
+DEAD = Attention(T, var_v=0.0)
+HUGE = Attention(T, heads=10**30)
 LAW = A.law(8)
-NAN, INF = np.nan, np.inf
+G, SQUARES = ScaleMixture([0.5, 1.5]), ExchangeableScores(np.eye(2), [1.0])
+PREDICTED = Mixture(np.zeros((3, 2)), np.ones((3, 2)), np.ones(3) / 3)
+TABLE = sweep("fig2a", trials=1, samples=32)
 
+# programs
 LINE = Program()
 (LINE_X,) = LINE.inputs([[1.0]])
 NET = Program()
@@ -50,268 +64,8 @@ NET_W = NET.matrix("W")
 NET_F = NET.readout("R") @ tanh(NET_W @ NET_X)
 NET_P = NET.score(NET_W @ NET_X, NET.matrix() @ NET_X)
 NET_Y = NET.readout() @ NET.attend(NET_P, NET_X)
-LINE_F = LINE.readout() @ LINE_X
 fit = partial(train, NET, [NET_F], [1.0], width=8, steps=2, rng=0, verbose=False)
 ONE = fit()
-CASES = [
-    (lambda: NET.readout(var=-1.0), ValueError, "`var`"),
-    (lambda: NET.readouts[0] @ LINE_X, ValueError, "same program"),
-    (lambda: NET.readouts[0] @ 3, TypeError, "must be vectors of a program"),
-    (lambda: NET.matrix() @ NET_F, ValueError, "`f1` must end the network"),
-    (lambda: NET.inputs([[1.0]], rows=-1), ValueError, "`rows`"),
-    (
-        lambda: Nonlinearity(np.tanh, derivative=3),
-        TypeError,
-        "`derivative` must be a function",
-    ),
-    (
-        lambda: Nonlinearity(np.tanh, derivative=(np.cos, np.sin)),
-        ValueError,
-        "`derivative` must be 1 functions",
-    ),
-    (lambda: Nonlinearity(np.tanh, derivative=np.mean), ValueError, "`derivative`"),
-    (lambda: gradients(3, NET_F), TypeError, "`program`"),
-    (lambda: gradients(NET, []), ValueError, "`outputs` must contain at least one"),
-    (lambda: gradients(NET, LINE_F, 8), ValueError, "same program"),
-    (
-        lambda: gradients(NET, NET_X, 8),
-        TypeError,
-        "`outputs` must be outputs of readouts",
-    ),
-    (lambda: gradients(NET, NET_Y), ValueError, "tangent kernel stays random"),
-    (lambda: gradients(NET, NET_F, 8).inner(LINE_X), ValueError, "same program"),
-    (lambda: train(3, NET_F, 1.0, width=8), TypeError, "`program`"),
-    (lambda: train(NET, [LINE_F], [1.0], width=8), ValueError, "same program"),
-    (
-        lambda: train(NET, [NET_X], [1.0], width=8),
-        TypeError,
-        "`outputs` must be outputs of readouts",
-    ),
-    (
-        lambda: train(NET, [NET_F], [1.0, 2.0], width=8),
-        ValueError,
-        "`y` must have shape (1,), got (2,)",
-    ),
-    (
-        lambda: train(NET, [NET_F], [2.0], width=8, loss="logistic"),
-        ValueError,
-        "`y` must be 0 or 1",
-    ),
-    (
-        lambda: train(NET, [[NET_F, NET_F]], [2], width=8, loss="softmax"),
-        ValueError,
-        "`y` must be 1 labels 0 … 1",
-    ),
-    (lambda: fit(width=INF), ValueError, "finite"),
-    (lambda: fit(width=10**13), ValueError, "processor seconds, which takes about"),
-    (lambda: fit(steps=-1), ValueError, "`steps`"),
-    (
-        lambda: fit(learning_rate=1e9, steps=30),
-        ValueError,
-        "`learning_rate` must keep the losses of",
-    ),
-    (lambda: fit(batches="all"), ValueError, "`batches` must be 'shared' or 'own'"),
-    (
-        lambda: fit(matrices=["V"]),
-        ValueError,
-        "`matrices` must name matrices on which the outputs depend",
-    ),
-    (
-        lambda: fit(matrices=[]),
-        ValueError,
-        "`matrices` must contain at least one trained matrix",
-    ),
-    (
-        lambda: fit(matrices=3),
-        ValueError,
-        "`matrices` must contain at least one trained matrix",
-    ),
-    (
-        lambda: fit(rate_factors={"V": 1.0}),
-        ValueError,
-        "`rate_factors` must name matrices on which the outputs depend",
-    ),
-    (
-        lambda: fit(rate_factors={"R": 2.0}, matrices=["W"]),
-        ValueError,
-        "`rate_factors` must name matrices that are trained, got 'R'",
-    ),
-    (lambda: fit(optimizer="adam", dense=False), ValueError, "entry by entry"),
-    (lambda: fit(nesterov=True), ValueError, "`nesterov` must come with a momentum"),
-    (lambda: fit(schedule=lambda t: NAN), ValueError, "`schedule(0)`"),
-    (
-        lambda: fit(parametrization="mup"),
-        ValueError,
-        "`base_width` must be passed with",
-    ),
-    (lambda: widened("gpt2", [[1, 2]], 64, heads="taller"), ValueError, "`heads`"),
-    (lambda: rate_transfer("gpt2", [[1, 2]], [], [0.1]), ValueError, "`widths`"),
-    (lambda: coordinate_check("gpt2", [[1, 2]], [64]), ValueError, "`widths`"),
-    (lambda: Program().parameter(var=-1.0), ValueError, "`var`"),
-    (lambda: LINE.rotate(LINE_X, np.ones((7, 2))), ValueError, "`angles`"),
-    (lambda: LINE.logits(LINE_X, LINE_X, cap=-1.0), ValueError, "`cap`"),
-    (lambda: weights_of(7, 7), ValueError, "`net` must be read from a model"),
-    (
-        lambda: weights_of(from_config("gpt2", [3, 4]), 7),
-        TypeError,
-        "`module` must be a module of torch",
-    ),
-    (
-        lambda: next_tokens(Transformer.uniform(np.eye(2), layers=1, heads=1)),
-        ValueError,
-        "`net` must be read from a model",
-    ),
-    (lambda: fit(watch=[NET_X]), TypeError, "`watch` must be outputs and scores"),
-    (lambda: fit(watch=[LINE_F]), ValueError, "same program"),
-    (lambda: fit(watch=[3]), TypeError, "`watch` must be outputs and scores"),
-    (lambda: fit(init={"W": np.eye(3)}), ValueError, "`init` must have shape (8, 8)"),
-    (lambda: fit(init={"V": np.eye(3)}), ValueError, "`init` must name matrices"),
-    (
-        lambda: fit(init=ONE, width=16),
-        ValueError,
-        "`init` must be a run of the same program and width",
-    ),
-    (lambda: ONE.values(LINE_X), ValueError, "same program"),
-    (lambda: ONE.values(NET_X, "middle"), ValueError, "`when`"),
-    (lambda: ONE.change(NET_P), TypeError, "`h`"),
-    (lambda: ONE.tangent(outputs=[NET_X]), TypeError, "`outputs`"),
-    (lambda: ONE.weights(LINE.matrix()), ValueError, "`W`"),
-    (
-        lambda: Transformer.uniform(np.eye(2), layers=1, heads=1).program(
-            readout="middle"
-        ),
-        ValueError,
-        "`readout`",
-    ),
-    (
-        lambda: Transformer(
-            np.eye(2), [Block(SelfAttention(1, rotary=Rotary()))]
-        ).program(),
-        ValueError,
-        "`width` must be finite for rotary positions",
-    ),
-    (lambda: Attention(T, var_q=-1.0), ValueError, "`var_q`"),
-    (
-        lambda: Attention(T, heads=3, var_o=[1.0, 2.0]),
-        ValueError,
-        "`var_o` must have shape (3,)",
-    ),
-    (
-        lambda: Attention(T, heads=INF, var_o=[1.0, 2.0]),
-        ValueError,
-        "`var_o` must be one number",
-    ),
-    (
-        lambda: Attention(T, heads=2, var_o=[1.0, 2.0]).infinite_heads(),
-        ValueError,
-        "`var_o` must be one number",
-    ),
-    (
-        lambda: Transformer(
-            np.eye(2), [Block(SelfAttention(2, var_o=[1.0, 2.0]))]
-        ).gradients(),
-        ValueError,
-        "`var_o` must be one number",
-    ),
-    (lambda: Attention(T, head_width="half"), TypeError, "or 'full' or None"),
-    (
-        lambda: Attention(T, heads=3, head_width=None).law(7),
-        ValueError,
-        "`width` must be a multiple of heads = 3, got 7",
-    ),
-    (lambda: Attention(T, mask=np.ones((3, 3))), TypeError, "`mask` must be boolean"),
-    (lambda: Attention(T, mask=np.ones((2, 2), bool)), ValueError, "(3, 3)"),
-    (
-        lambda: Attention(T, mask=np.diag([True, False, True])),
-        ValueError,
-        "empty row 1",
-    ),
-    (
-        lambda: Attention(T, weights=lambda x: x.sum(-1)),
-        ValueError,
-        "`weights` must return shape (2, 3, 3)",
-    ),
-    (lambda: Tokens(0, relu), ValueError, "`seq_len`"),
-    (lambda: CommonTokens(0, relu), ValueError, "`seq_len`"),
-    (lambda: CommonTokens(3, 7), TypeError, "`activation` must be a function"),
-    (lambda: Tokens(3, 7), TypeError, "`activation` must be a function"),
-    (lambda: Tokens(2, relu, [[1, 2], [2, 1]]), ValueError, "positive semidefinite"),
-    (lambda: Tokens(2, relu, [[1, 0.5], [0, 1]]), ValueError, "symmetric"),
-    (lambda: Tokens(2, relu, [[1, NAN], [NAN, 1]]), ValueError, "finite"),
-    (lambda: Tokens(2, relu, np.eye(3)), ValueError, "(2, 2)"),
-    (lambda: Tokens(2, relu, [1, 1]), ValueError, "square"),
-    (lambda: Tokens(2, relu, [["a", "b"], ["c", "d"]]), TypeError, "real numbers"),
-    (lambda: checks.cov(np.diag([1, -1e-10])), ValueError, "smallest eigenvalue"),
-    (lambda: A.law(0), ValueError, "`width`"),
-    (lambda: LOW.law(9), ValueError, "heads·head_width = 8"),
-    (lambda: LOW.scores(9), ValueError, "heads·head_width = 8"),
-    (lambda: simulate_dense(LOW, 9), ValueError, "heads·head_width = 8"),
-    (lambda: simulate_dense(A, INF), ValueError, "finite"),
-    (lambda: T.gram(0, 3), ValueError, "`width`"),
-    (lambda: LAW.rvs(-1), ValueError, "`size`"),
-    (lambda: LAW.covariances(None), TypeError, "`size`"),
-    (
-        lambda: LAW.rvs(2, rng=np.random.Generator(np.random.PCG64(_NoSpawn()))),
-        TypeError,
-        "spawn",
-    ),
-    (lambda: LAW.marginal(3), ValueError, "`i`"),
-    (lambda: LAW.cov(draws=1), ValueError, "`draws`"),
-    (lambda: LAW.logpdf([1.0, 2.0]), ValueError, "`y` must have shape (..., 3)"),
-    (lambda: LAW.logpdf(["a"] * 3), TypeError, "`y` must hold real numbers"),
-    (
-        lambda: HierarchicalGaussian.constant(np.ones((2, 2))).logpdf([0, 0]),
-        ValueError,
-        "`law` must have a density",
-    ),
-    (lambda: LAW.conditional(np.ones((2, 3))), ValueError, "`S`"),
-    (
-        lambda: HierarchicalGaussian.constant([[1, 2], [2, 1]]),
-        ValueError,
-        "positive semidefinite",
-    ),
-    (
-        lambda: HierarchicalGaussian(lambda n, g: np.ones((n, 2)), 2).rvs(3),
-        ValueError,
-        "`sample(3, rng)`",
-    ),
-    (lambda: ScaleMixture([1.0, -1.0]), ValueError, "`variances`"),
-    (lambda: clip(0.0), ValueError, "`C`"),
-    (lambda: leaky_relu(NAN), ValueError, "`slope`"),
-    (lambda: identity.dual(np.ones(3)), ValueError, "`cov`"),
-    (lambda: kl_divergence(1, LAW.marginal(0, 16)), TypeError, "`p`"),
-    (lambda: total_variation(LAW, LAW), TypeError, "`p`"),
-    (lambda: paired_kl(LAW, 8), TypeError, "`layer`"),
-    (lambda: paired_kl(Attention(T, var_v=0.0), 8), ValueError, "density"),
-    (lambda: kde_kl([1.0, 1.0], [1.0, 2.0]), ValueError, "`samples_p`"),
-    (lambda: sweep("fig9"), ValueError, "'fig9'"),
-    (lambda: sweep("fig1b", trials=0), ValueError, "`trials`"),
-    (lambda: reproduce(only=3), TypeError, "`only`"),
-    (lambda: Attention(T, var_q=1e300, var_k=1e300), ValueError, "overflow"),
-    (
-        lambda: Attention(T, weights=lambda x: np.full(x.shape, NAN)),
-        ValueError,
-        "finite",
-    ),
-    (
-        lambda: Nonlinearity(lambda x: np.where(abs(x) > 4, NAN, x)).dual(np.eye(2)),
-        ValueError,
-        "`fn`",
-    ),
-    (
-        lambda: HierarchicalGaussian(lambda n, g: np.full((n, 1, 1), NAN), 1).rvs(2),
-        ValueError,
-        "`sample(2, rng)`",
-    ),
-    (lambda: HierarchicalGaussian.constant(np.ones((3, 1, 1))), ValueError, "`cov`"),
-    (
-        lambda: ScaleMixture([1.0, 2.0]).var(return_error=True),
-        ValueError,
-        "`return_error`",
-    ),
-    (lambda: reproduce(only="fig9"), ValueError, "'fig9'"),
-]
-
 P = Program()
 H1, H2 = P.inputs(np.eye(2))
 W, V = P.matrix("W"), P.matrix("V")
@@ -320,703 +74,513 @@ X, SCORE = tanh(W @ H1), P.score(W @ H1, V @ H2)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", AssumptionWarning)
     LIM = limit(P, 64)
-TWO = Attention(Tokens(2, identity), heads=2)
-PREDICTED = Mixture(
-    np.zeros((3, 2)), np.ones((3, 2)), np.full(3, 1 / 3)
-)  # of two values
-G, SQUARES = ScaleMixture([0.5, 1.5]), ExchangeableScores(np.eye(2), [1.0])
-MASKED = np.ma.masked_array(np.eye(3), mask=np.eye(3))
-NODES = [(np.array([1.0, 2.0]), np.array([0.5, 0.5]))] * 2
+P2 = Program()
+U1, U2 = P2.inputs(np.eye(2))
+S1 = P2.score(P2.matrix() @ tanh(U1), P2.matrix() @ tanh(U2))
+Y = P2.nonlin(times, P2.matrix() @ tanh(U1), scores=[S1])
+R = Program()
+(B,) = R.inputs([[1.0]])
+BOUNDED = tanh(B)
+SEEN = Attention(ProgramTokens(R, [BOUNDED]))  # tokens of a program
+R_SCORE = R.score(R.matrix() @ BOUNDED, R.matrix() @ BOUNDED)
+HEARD = Attention(ProgramTokens(R, [R.nonlin(softmax_weight(2), B, scores=[R_SCORE])]))
+
+# networks and estimators
+network = partial(Transformer.uniform, np.eye(3))
+N = network(layers=1, heads=2)
+XS, YS = np.random.default_rng(0).standard_normal((4, 3, 2)), np.arange(4) / 3
+TABLE_X = np.ones((4, 6))
+WEIGHTS = [np.ones((4, 1, 2, 5))] * 3 + [np.ones((4, 1, 5, 1))]
+
+
+def regressor(X=XS, y=YS, **options):
+    few = dict(n_islands=2, n_particles=16, n_moves=2, random_state=0)
+    return AttentionRegressor(**few | options).fit(X, y)
+
+
+def descent(X=XS, y=YS, **options):
+    return AttentionDescent(**dict(n_networks=2, max_iter=200) | options).fit(X, y)
+
+
+def circuits(X=XS, y=YS, **options):
+    return CircuitDescent(**dict(n_networks=2, max_iter=5) | options).fit(X, y)
 
 
 def normals(n, g):
     return g.normal(size=n)
 
 
-TABLE = sweep("fig2a", trials=1, samples=32)
-
-CASES += [
-    # numbers and arrays
-    (lambda: relu.dual(np.eye(2) * 1j), TypeError, "`cov` must hold real numbers"),
-    (
-        lambda: relu.dual(np.eye(2, dtype=object)),
-        TypeError,
-        "`cov` must hold real numbers",
-    ),
-    (
-        lambda: relu.dual(np.eye(2, dtype=bool)),
-        TypeError,
-        "`cov` must hold real numbers",
-    ),
-    (lambda: relu.dual(MASKED), ValueError, "`cov` must not have masked entries"),
-    (lambda: relu.dual(np.eye(2) * 1e308), ValueError, "beyond 1e150"),
-    (lambda: relu.dual([[1.0, 2.0], [2.0]]), ValueError, "different lengths"),
-    (lambda: checks.real("a", "x"), TypeError, "`x` must hold real numbers"),
-    (lambda: checks.cov([[1, INF], [INF, 1]]), ValueError, "finite"),
-    # functions
-    (lambda: Nonlinearity("tanh"), TypeError, "`fn` must be a function"),
-    (
-        lambda: Nonlinearity(lambda x: x.sum()),
-        ValueError,
-        "`fn` must return shape (7,)",
-    ),
-    (lambda: Nonlinearity(lambda x: x * 1j), TypeError, "return real numbers"),
-    (lambda: Nonlinearity(math.tanh), ValueError, "vectorise it"),
-    (lambda: Nonlinearity(np.tanh, arity=2), ValueError, "correct `arity`"),
-    (lambda: softmax([]), ValueError, "`x` must have a finite largest score"),
-    (lambda: softmax("abc"), TypeError, "`x` must hold real numbers"),
-    (lambda: softmax(MASKED), ValueError, "`x` must not have masked entries"),
-    (
-        lambda: softmax([1.0, 2.0], axis=3),
-        ValueError,
-        "`axis` must be an axis 0…0, got 3",
-    ),
-    (lambda: softmax_weight(3, 5), ValueError, "`j` must be an output 0…2"),
-    (lambda: softmax_weight(2.5), TypeError, "`seq_len` must be an integer"),
-    (lambda: growth(np.tanh), TypeError, "`activation` must be a Nonlinearity"),
-    (lambda: growth(Nonlinearity(np.tanh)), TypeError, "`constant`"),
-    (lambda: product(relu, 5), TypeError, "must be a Nonlinearity"),
-    (lambda: compose(relu), ValueError, "one inner function per argument"),
-    (lambda: compose(np.tanh, relu), TypeError, "must be a Nonlinearity"),
-    (lambda: break_pseudo_lipschitz(np.tanh), ValueError, "`order` must be given"),
-    (lambda: break_pseudo_lipschitz(relu, size=0), ValueError, "`size`"),
-    (lambda: attack(np.sum, 0), ValueError, "`dim`"),
-    # randomness, sizes, who computes
-    (lambda: seed_sequence([1, 2]), TypeError, "`rng`"),
-    (lambda: checks.shape(True), TypeError, "`size`"),
-    (lambda: LAW.rvs(10**18), ValueError, "`size` must be at most"),
-    (lambda: G.rvs(2, scale="wide"), TypeError, "`scale`"),
-    (lambda: draw(5, 10), TypeError, "`sample` must be a function"),
-    (
-        lambda: draw(lambda n, g: g.normal(), 10),
-        ValueError,
-        "`sample(10, rng)` must return an array of 10 samples",
-    ),
-    (lambda: draw(lambda n, g: g.normal(size=3), 10), ValueError, "got shape (3,)"),
-    (
-        lambda: parallel("threads").__enter__(),
-        TypeError,
-        "`workers` must be an integer, an Executor or None",
-    ),
-    (lambda: parallel(ThreadPoolExecutor).__enter__(), TypeError, "`workers`"),
-    (lambda: parallel(0).__enter__(), ValueError, "`workers` must be at least 1"),
-    (lambda: fold(normals, np.sum, 0), ValueError, "`size`"),
-    (lambda: LAW.fold("mean", 3), TypeError, "`statistic`"),
-    # laws
-    (lambda: psd_factor(np.ones((2, 3))), ValueError, "`S` must have shape"),
-    (lambda: ScaleMixture(5.0), ValueError, "`variances` must have shape (any,)"),
-    (lambda: ScaleMixture(None), TypeError, "`variances` must hold real numbers"),
-    (
-        lambda: ScaleMixture(MASKED[0]),
-        ValueError,
-        "`variances` must not have masked entries",
-    ),
-    (lambda: G.pdf("a"), TypeError, "argument of pdf"),
-    (lambda: G.moment(1.5), ValueError, "integer"),
-    (lambda: G.interval(2.0), ValueError, "between 0 and 1"),
-    (lambda: gauss(5), TypeError, "iterable"),
-    (lambda: mixture_of_heads([], 2), ValueError, "`nodes`"),
-    (lambda: HierarchicalGaussian(5, 2), TypeError, "`sample`"),
-    (
-        lambda: HierarchicalGaussian(
-            normals, 2, direct=lambda n, rng: np.ones((2, n))
-        ).rvs(3),
-        ValueError,
-        "shape (3, 2)",
-    ),
-    (
-        lambda: HierarchicalGaussian(
-            normals, 1, direct=lambda n, rng: np.full((n, 1), NAN)
-        ).rvs(3),
-        ValueError,
-        "correct the sampler",
-    ),
-    (
-        lambda: HierarchicalGaussian(lambda n, g: np.full((n, 1, 1), 1j), 1).rvs(2),
-        TypeError,
-        "sample(2, rng)",
-    ),
-    (lambda: LAW.conditional(np.eye(2)), ValueError, "`S` must be (3, 3)"),
-    (lambda: LAW.plot(i=9), ValueError, "`i`"),
-    # layers
-    (lambda: wishart_factor(np.eye(2)[..., None], -1, None, (3,)), ValueError, "`df`"),
-    (lambda: narrow(5), TypeError, "len()"),
-    (lambda: normal_nodes(5, np.ones(2)), TypeError, "not callable"),
-    (
-        lambda: Tokens(2, times),
-        ValueError,
-        "`activation` must be a function of one argument",
-    ),
-    (lambda: Tokens(3, relu, MASKED), ValueError, "masked"),
-    (lambda: T.tv_error(np.array([3])), TypeError, "`width`"),
-    (lambda: A.law(1e300).rvs(1), ValueError, "`width` must be at most 1e10"),
-    (lambda: Attention(T, mask=5), TypeError, "`mask` must be boolean"),
-    (
-        lambda: Attention(T, bias=np.eye(3) * 1j),
-        TypeError,
-        "`bias` must hold real numbers",
-    ),
-    (lambda: Attention(T, bias=MASKED), ValueError, "masked"),
-    (
-        lambda: Attention(T, weights=lambda x: x * 1j),
-        TypeError,
-        "`weights` must return real numbers",
-    ),
-    (lambda: TWO.infinite_heads(draws=0), ValueError, "`draws`"),
-    # programs
-    (lambda: P.inputs([[1, 2], [2, 1]]), ValueError, "positive semidefinite"),
-    (lambda: P.inputs(np.eye(2), mean=[1, 2, 3]), ValueError, "`mean`"),
-    (lambda: P.matrix(var=-1), ValueError, "`var`"),
-    (lambda: W @ np.eye(2), TypeError, "`W @ h`"),
-    (lambda: H1 + 1, TypeError, "`summands`"),
-    (lambda: H1 * NAN, ValueError, "`factor` must be in (-∞, ∞)"),
-    (lambda: H1 * H2, TypeError, "times(g, h)"),
-    (lambda: P.nonlin(np.tanh), ValueError, "contain at least one vector"),
-    (lambda: P.nonlin(np.sum, H1), ValueError, "`fn`"),
-    (lambda: P.nonlin(np.tanh, H1, scores=5), TypeError, "`scores` must be a list"),
-    (lambda: tanh(H1, H2), ValueError, "must get 1 argument,"),
-    (lambda: step(H1), ValueError, "`step`"),
-    (lambda: P.score(H1, 5), TypeError, "query and key"),
-    (lambda: P.score(H1, H2, scaling="cube"), ValueError, "`scaling`"),
-    (lambda: P.attend([SCORE], [H1, H2]), ValueError, "one score per value"),
-    (lambda: P.attend([SCORE], [H1], weights=5), TypeError, "`weights`"),
-    (lambda: P.attend(5, 5), TypeError, "`scores` must be a list"),
-    (lambda: P.name(OTHER), ValueError, "this program"),
-    (lambda: P.describe(5), TypeError, "`node` must be a Vector, got int"),
-    (lambda: P.past(5), TypeError, "`nodes`"),
-    (lambda: mlp(P, [H1], layers=-1), ValueError, "`layers`"),
-    (lambda: mlp(P, [5]), TypeError, "`X` must be vectors of a program"),
-    (lambda: rnn(P, [H1], var_w="a"), TypeError, "`var`"),
-    (lambda: lstm(P, [OTHER]), ValueError, "same program"),
-    (lambda: conv1d(P, [H1], kernel=2), ValueError, "`kernel`"),
-    (lambda: attention(P, [H1], heads=0), ValueError, "`heads`"),
-    (lambda: limit(5), TypeError, "`program`"),
-    (lambda: LIM.mean(OTHER), ValueError, "same program"),
-    (lambda: LIM.cov([]), ValueError, "`vectors` must contain at least one"),
-    (lambda: LIM.second_moment(H1, 5), TypeError, "vectors"),
-    (lambda: LIM.score_cov([H1]), TypeError, "`scores`"),
-    (lambda: LIM.rvs([H1], -1), ValueError, "`size`"),
-    (lambda: LIM.law([X]), ValueError, "Gaussian given the scores"),
-    (lambda: LIM.paths("a"), TypeError, "`size`"),
-    (lambda: simulate(5, H1, 4), TypeError, "`program`"),
-    (lambda: gram(P, [H1, P.matrix(rows=0.5) @ H2], 4), ValueError, "same length"),
-    (lambda: ProgramTokens(P, [5]), TypeError, "vectors of a program"),
-    # the proof, regimes, rates, robustness
-    (lambda: variance_gamma(2.5), ValueError, "`width`"),
-    (lambda: score_gram(P, [H1], 4), TypeError, "`scores`"),
-    (lambda: ExchangeableScores(np.eye(3), [1.0]), ValueError, "gram`"),
-    (lambda: ExchangeableScores(-np.eye(2), [1.0]), ValueError, "gram`"),
-    (lambda: ExchangeableScores(P, [1.0], draws=0), ValueError, "`draws`"),
-    (lambda: SQUARES.simulate(4, -1, 0), ValueError, "`size`"),
-    (lambda: averages(5, np.tanh, H1, 4), TypeError, "`program`"),
-    (lambda: curves(5, np.tanh, H1, [[0.0]], 4), TypeError, "`program`"),
-    (lambda: gaussian_mean(np.tanh, -1.0), ValueError, "`v`"),
-    (lambda: gaussian_mean(np.tanh, []), ValueError, "none"),
-    (lambda: positions(5), TypeError, "`layer`"),
-    (lambda: equicorrelated(3, "a"), TypeError, "`ρ`"),
-    (lambda: distance_bias(3, "a"), TypeError, "`slope`"),
-    (lambda: cumulants(np.eye(4), [1.0]), ValueError, "two rows per score"),
-    (lambda: quadratic_form(3), ValueError, "`c`"),
-    (lambda: first_order(Attention(T), [0.0], step=0.0), ValueError, "`step`"),
-    (lambda: explicit_seconds("fig2a", trials="a"), TypeError, "`trials`"),
-    (lambda: split(5, np.tanh, np.tanh, np.tanh, 4), TypeError, "`layer`"),
-    (
-        lambda: split(Attention(T, heads=INF), np.tanh, np.tanh, np.tanh, 4),
-        ValueError,
-        "finitely many heads",
-    ),
-    (lambda: tied_scores(5), TypeError, "`layer`"),
-    (lambda: tied_law(TWO, 2.5), ValueError, "`width`"),
-    (lambda: gaussian_limits(TWO, i=9), ValueError, "`i`"),
-    (lambda: gaussian_distances(5), TypeError, "`layer`"),
-    (lambda: tail_probability(G, -1), ValueError, "`k`"),
-    (lambda: importance_tail(TWO, NAN), ValueError, "`t`"),
-    (lambda: kl_constant(LOW), ValueError, "head_width='full'"),
-    (lambda: scaled_difference(TWO, 0, [0.0]), ValueError, "`width`"),
-    (lambda: noise_floor(G, 0), ValueError, "`samples`"),
-    (lambda: smoothed(5, 100), TypeError, "`law`"),
-    (lambda: sparse(2), ValueError, "`p`"),
-    (lambda: student(2), ValueError, "`df`"),
-    (lambda: simulate_weights(TWO, 5, 4), TypeError, "`entries`"),
-    (
-        lambda: simulate_weights(TWO, lambda rng, shape: np.ones(3), 4),
-        ValueError,
-        "`entries` must return",
-    ),
-    (lambda: cross_mask(2.5, 2), TypeError, "`queries`"),
-    (lambda: Transformer.uniform(np.eye(3)[:2]), ValueError, "`cov` must be square"),
-    (
-        lambda: Transformer.uniform(np.eye(3), heads=2).chain(7),
-        ValueError,
-        "multiple of heads",
-    ),
-    (
-        lambda: Transformer.uniform(np.eye(3), heads=2).gradients(9),
-        ValueError,
-        "multiple of heads",
-    ),
-    (lambda: Transformer.uniform(np.eye(3)).gradients(0), ValueError, "`width`"),
-    (
-        lambda: Transformer.uniform(np.eye(3)).gradients(texts=[0, 0, 1]),
-        ValueError,
-        "`texts` must not attend to each other",
-    ),
-    (lambda: scan(np.eye(3)), TypeError, "`transformer` must"),
-    (
-        lambda: scan(Transformer.uniform(np.eye(3)), residual=[]),
-        ValueError,
-        "`residual` must hold at least one",
-    ),
-    (
-        lambda: scan(Transformer.uniform(np.eye(3)), residual=[0.0]),
-        ValueError,
-        "`residual`",
-    ),
-    (
-        lambda: scan(Transformer(np.eye(3), blocks=[Block(), Block(None)]), layers=[3]),
-        ValueError,
-        "`layers` must be multiples of 2",
-    ),
-    (
-        lambda: scan(Transformer.uniform(np.eye(3)), width=13),
-        ValueError,
-        "multiple of heads",
-    ),
-    (lambda: Thresholds(min_entropy=-0.1), ValueError, "`min_entropy`"),
-    (lambda: with_rule(np.eye(3), "GPT-2"), TypeError, "`transformer` must"),
-    (lambda: with_rule(Transformer.uniform(np.eye(3)), "GPT-3"), ValueError, "`rule`"),
-    (lambda: embedding_cov([]), ValueError, "`texts`"),
-    (lambda: text_labels([[]]), ValueError, "`texts`"),
-    (lambda: Norm("batch"), ValueError, "`kind`"),
-    (lambda: Rotary(0.0), ValueError, "`base`"),
-    (lambda: SelfAttention(4, groups=3), ValueError, "`groups` must divide heads = 4"),
-    (lambda: SelfAttention(0), ValueError, "`heads`"),
-    (lambda: SelfAttention(head_width="full"), ValueError, "be a number or None in a"),
-    (lambda: SelfAttention(scaling="linear"), ValueError, "pass score_scale=1/√m"),
-    (
-        lambda: Attention(
-            Tokens(2, identity, 1e-150 * np.eye(2)), heads=2, var_o=[1e-150, 3e-150]
-        ).law(),
-        ValueError,
-        "choose another unit",
-    ),
-    (lambda: SelfAttention(rotary=1e4), TypeError, "`rotary` must be a Rotary"),
-    (lambda: FeedForward(0), ValueError, "`units`"),
-    (
-        lambda: Experts(2, 3),
-        ValueError,
-        "`chosen` must be at most the 2 experts, got 3; choose fewer",
-    ),
-    (lambda: Experts(0), ValueError, "`experts` must be at least 1"),
-    (lambda: Experts(mlp=None), TypeError, "`mlp` must be a FeedForward"),
-    (lambda: Experts(gate="top"), ValueError, "`gate` must be 'chosen' or 'softmax'"),
-    (lambda: Experts(var_r=-1.0), ValueError, "`var_r`"),
-    (
-        lambda: FeedForward(activation=3),
-        TypeError,
-        "`activation` must be a function, got 3",
-    ),
-    (lambda: Block(None, None), ValueError, "`attention`"),
-    (lambda: Block(3), TypeError, "`attention` must be a SelfAttention"),
-    (lambda: Block(norm="rms"), TypeError, "`norm` must be a Norm"),
-    (
-        lambda: Block(norm_placement="output", parallel=True),
-        ValueError,
-        "`norm_placement` must be 'pre', 'post' or None in a parallel block",
-    ),
-    (lambda: Transformer(np.eye(3), blocks=[]), TypeError, "`blocks`"),
-    (lambda: Transformer(np.eye(3), [Block()], heads=3), TypeError, "heads"),
-    (lambda: report(3), TypeError, "`transformer`"),
-    (
-        lambda: Transformer(
-            np.eye(3), blocks=[Block(SelfAttention(2, rotary=Rotary()))]
-        ).chain(6),
-        ValueError,
-        "`rotary`",
-    ),
-    (lambda: Transformer.uniform(np.eye(2), texts=[0]), ValueError, "`texts`"),
-    (
-        lambda: Transformer.uniform(
-            np.eye(2), texts=[0, 1], mask=~np.eye(2, dtype=bool)
-        ),
-        ValueError,
-        "token of its own text",
-    ),
-    (
-        lambda: Transformer.uniform(np.eye(2), layers=1).chain(12, 1, 0).between(0, 1),
-        ValueError,
-        "`j`",
-    ),
-    (
-        lambda: (
-            Transformer.uniform(np.eye(2), layers=1)
-            .chain(12, 1, 0)
-            .kernel_of_texts("first")
-        ),
-        ValueError,
-        "`readout`",
-    ),
-    (lambda: from_config(3, 4), TypeError, "`config`"),
-    (lambda: from_config("no.json", 4), ValueError, "`config` must be a file"),
-    (lambda: from_config(__file__, 4), ValueError, "`config` must be JSON"),
-    (lambda: from_config(dict(model_type="t5"), 4), ValueError, "model_type"),
-    (
-        lambda: from_config(
-            dict(model_type="gpt2", n_embd="48", n_head=3, n_layer=2), 4
-        ),
-        ValueError,
-        "n_embd",
-    ),
-    # distances, experiments
-    (lambda: hellinger(G, 5), TypeError, "`q`"),
-    (lambda: wasserstein("a", G), TypeError, "`p`"),
-    (
-        lambda: total_variation(ScaleMixture([0.0, 1.0]), G),
-        ValueError,
-        "`p` must have a density",
-    ),
-    (lambda: kde([1.0, 1.0], [0.0]), ValueError, "`samples`"),
-    (
-        lambda: kde_kl([1.0, 2.0], np.ma.masked_array([1.0, 2.0, 3.0], [0, 0, 1])),
-        ValueError,
-        "masked",
-    ),
-    (lambda: kde_trials(5), TypeError, "`p` must be a law"),
-    (lambda: kde_trials(G, trials=0), ValueError, "`trials`"),
-    (lambda: paper_layer(heads=0), ValueError, "`heads`"),
-    (lambda: figure_1a(5), ValueError, "`data` must be a table"),
-    (lambda: figure_heads({}), ValueError, "`data` must be a table"),
-    (lambda: figure_2b(trials=0), ValueError, "`trials`"),
-    (lambda: figure_1b(rng="a"), TypeError, "`rng`"),
-    (lambda: figure_2a(samples=1), ValueError, "`samples`"),
-    (lambda: figure_3a([]), ValueError, "`data`"),
-    (lambda: figure_3b(trials=2.0), TypeError, "`trials`"),
-    (lambda: figure_relu_a("table"), ValueError, "`data`"),
-    (lambda: figure_relu_b(trials=0), ValueError, "`trials`"),
-    (lambda: write_table({"a": 1}, "t.csv"), ValueError, "`data`"),
-    (lambda: read_table("missing.csv"), FileNotFoundError, "missing.csv"),
-    (lambda: explicit_seconds("fig9"), ValueError, "'fig9'"),
-    (lambda: sweep("fig2a", trials=10**12), ValueError, "at most"),
-    (lambda: sweep("fig2a", rng=10**5000), ValueError, "at most"),
-    (lambda: figure_1a(TABLE), ValueError, "pass the table of this figure"),
-    (lambda: figure_2a(TABLE, trials=3), TypeError, "`data` must be None"),
-    (
-        lambda: write_table(TABLE | {"x": TABLE["x"][:3]}, "t.csv"),
-        ValueError,
-        "columns of one length",
-    ),
-    (lambda: read_table(__file__), ValueError, "`path` must be a table"),
-    (lambda: read_table("/dev/null"), ValueError, "`path` must be a table"),
-    (lambda: fold(G, np.sum, 10), TypeError, "must return an array"),
-    (lambda: psd_factor(np.eye(2) * 1j), TypeError, "`S`"),
-    (lambda: psd_factor(MASKED), ValueError, "masked"),
-    (lambda: Attention(T, var_v=0.0).law().plot(), ValueError, "variance 0"),
-]
-
-R = Program()
-(B,) = R.inputs([[1.0]])
-BOUNDED = tanh(B)
-SEEN = Attention(ProgramTokens(R, [BOUNDED]))  # tokens of a program
-HEARD = Attention(
-    ProgramTokens(
-        R,
-        [
-            R.nonlin(
-                softmax_weight(2),
-                B,
-                scores=[R.score(R.matrix() @ BOUNDED, R.matrix() @ BOUNDED)],
-            )
-        ],
-    )
-)  # they depend on random scores
-CASES += [
-    # a function that mixes what it must keep apart
-    (
-        lambda: Attention(T, weights=partial(softmax, axis=1)),
-        ValueError,
-        "`weights` must act on the last axis",
-    ),
-    (
-        lambda: Nonlinearity(lambda h: h - h.mean()),
-        ValueError,
-        "`fn` must act on each coordinate in the same way",
-    ),
-    (lambda: Tokens(2, np.sort), ValueError, "`activation` must act on each coord"),
-    (lambda: tanh(), TypeError, "`tanh` must get as many arrays"),
-    (lambda: tanh(np.ones(2), np.ones(2)), TypeError, "`tanh` must get as many arrays"),
-    # tokens of a program
-    (
-        lambda: paired_kl(HEARD, 8),
-        ValueError,
-        "`layer` must have tokens whose Gram matrix",
-    ),
-    (
-        lambda: paired_kl(TWO, 8, limit=HEARD),
-        ValueError,
-        "`limit` must have tokens whose Gram matrix",
-    ),
-    (
-        lambda: scaled_difference(HEARD, 8, [0.0]),
-        ValueError,
-        "`layer` must have tokens whose Gram matrix",
-    ),
-    (lambda: fluctuations(SEEN.tokens), ValueError, "`tokens` must be Tokens"),
-    (lambda: fluctuations(5), ValueError, "`tokens` must be Tokens"),
-    (lambda: first_order(SEEN, [0.0]), ValueError, "`tokens` must be Tokens"),
-    (lambda: kl_constant(SEEN), ValueError, "`tokens` must be Tokens"),
-    (
-        lambda: simulate_weights(SEEN, gaussian, 4),
-        ValueError,
-        "`layer` must have tokens",
-    ),
-    # which output, which vector
-    (lambda: attention_mlp(np.eye(2), texts=[[0, 2]]), ValueError, "0…1"),
-    (lambda: attention_mlp(np.eye(2), texts=[[0], [0, 1]]), ValueError, "`texts`"),
-    (lambda: trained_limit(np.eye(2), [1.0, 2.0]), ValueError, "`y`"),
-    (lambda: trained_limit([[0.0]], [1.0]), ValueError, "positive diagonal"),
-    (lambda: trained_limit(np.eye(2), [1.0], activation=relu), ValueError, "twice"),
-    (lambda: averaged_constant(0.5, 1.0, 1.0), ValueError, "`order`"),
-    # numbers
-    # masked, complex and out of range
-    (
-        lambda: P.inputs(np.eye(2), mean=np.ma.masked_array([1.0, 999.0], [0, 1])),
-        ValueError,
-        "`mean` must not have masked entries",
-    ),
-    (lambda: P.inputs(np.eye(2), mean=1j), TypeError, "`mean` must hold real numbers"),
-    (
-        lambda: Attention(T, var_q=np.ma.masked),
-        ValueError,
-        "`var_q` must not have masked entries",
-    ),
-    (lambda: attack(5, 1), TypeError, "`ratio` must be a function"),
-    (lambda: attack(np.sum, 1), ValueError, "`ratio(points)` must have shape"),
-    (lambda: attack(lambda z: z[0] * 1j, 1), TypeError, "ratio(points)"),
-    (
-        lambda: break_pseudo_lipschitz(5, 1, 1),
-        TypeError,
-        "`activation` must be a function",
-    ),
-    (
-        lambda: break_pseudo_lipschitz(np.sum, 1, 1),
-        ValueError,
-        "`activation(x)` must have shape",
-    ),
-    (
-        lambda: break_pseudo_lipschitz(lambda x: NAN * x, 1, 1),
-        ValueError,
-        "`activation` must be defined for all finite arguments",
-    ),
-    (
-        lambda: break_pseudo_lipschitz(np.sqrt, 1, 1),
-        ValueError,
-        "`activation` must be defined for all finite arguments",
-    ),
-    # what writes into a program, and what follows it along its paths
-    (lambda: mlp(P, None), TypeError, "`X` must be a list"),
-    (lambda: LIM.given([1.0, 2.0]), ValueError, "`scores` must have shape (any, "),
-    (lambda: LIM.given([[1.0], [2j]]), TypeError, "`scores` must hold real numbers"),
-    (lambda: LIM.paths(3).mean([]), ValueError, "`vectors` must contain at least one"),
-    (lambda: LIM.paths(3).cov([]), ValueError, "`vectors` must contain at least one"),
-    # samples of odd scales, laws of scipy
-    (
-        lambda: kde([1.0, 2.0, 3.0], [NAN]),
-        ValueError,
-        "`grid` must hold numbers in (-∞, ∞)",
-    ),
-    (
-        lambda: kde_trials(G, stats.norm),
-        TypeError,
-        "`q` must be a law with `rvs(size, rng)`",
-    ),
-    (
-        lambda: kl_divergence(stats.gamma, G),
-        ValueError,
-        "`p` must be one law with all its parameters",
-    ),
-    (lambda: hellinger(stats.norm([0.0, 1.0]), G), ValueError, "`p` must be one law"),
-    (lambda: kl_divergence(G, stats.norm(scale=-1)), ValueError, "`q` must be one law"),
-    (
-        lambda: total_variation(stats.norm(scale=NAN), G),
-        ValueError,
-        "`p` must be one law",
-    ),
-]
-
-P2 = Program()
-U1, U2 = P2.inputs(np.eye(2))
-S1 = P2.score(P2.matrix() @ tanh(U1), P2.matrix() @ tanh(U2))
-Y = P2.nonlin(times, P2.matrix() @ tanh(U1), scores=[S1])
+def asymmetric(n, g):
+    return np.broadcast_to([[1, 0.5], [0, 1]], (n, 2, 2))
 
 
 def four_rows(n, size, g):
     return np.broadcast_to(np.eye(4), (size, 4, 4))
 
 
-DEAD = Attention(T, var_v=0.0)
-CASES += [
-    # one direction per score
-    (
-        lambda: ExchangeableScores(np.eye(2), [1.0, 2.0]),
-        ValueError,
-        "one entry per score (1)",
-    ),
-    (
-        lambda: ExchangeableScores(P2, [1.0, 2.0], [S1]),
-        ValueError,
-        "one entry per score (1)",
-    ),
-    (
-        lambda: ExchangeableScores(four_rows, [1.0]).simulate(4, 9, 0),
-        ValueError,
-        "two rows per entry of `c`",
-    ),
-    (
-        lambda: ExchangeableScores(four_rows, [1.0]).rvs(4, 9, 0),
-        ValueError,
-        "two rows per entry of `c`",
-    ),
-    (
-        lambda: ExchangeableScores(four_rows, [1.0]).second_moment(4),
-        ValueError,
-        "two rows per entry of `c`",
-    ),
-    (lambda: SQUARES.rvs(np.array([4, 8])), TypeError, "`width`"),
-    # the law of one score
-    (lambda: variance_gamma(4).pdf("a"), TypeError, "`argument of pdf`"),
-    (lambda: variance_gamma(4).cf("a"), TypeError, "`argument of cf`"),
-    (lambda: VarianceGamma("a"), TypeError, "`n`"),
-    # averages and curves
-    *(
-        (lambda h=h, f=f: f(h), ValueError, "`h` must contain at least one")
-        for h in ([], ())
-        for f in (
-            lambda h: averages(P2, np.tanh, h, 4),
-            lambda h: conditional_average(P2, np.tanh, h, [[0.0]]),
-        )
-    ),
-    (lambda: conditional_average(5, np.tanh, Y, [[0.0]]), TypeError, "`program`"),
-    (
-        lambda: curves(
-            P2, np.tanh, Y, np.ma.masked_array([[0.0], [1.0]], [[0], [1]]), 4
-        ),
-        ValueError,
-        "`at` must not have masked",
-    ),
-    (lambda: gaussian_mean(np.log, [1.0]), ValueError, "finite"),
-    (lambda: gaussian_mean(np.cosh, [1e300]), ValueError, "`psi` must be finite"),
-    (lambda: gaussian_mean(5, [1.0]), TypeError, "function"),
-    (
-        lambda: split(TWO, np.tanh, np.log, np.cos, 4, draws=64),
-        ValueError,
-        "`f` must be finite, and `df`",
-    ),
-    # regimes and rates
-    (lambda: gaussian_limits(DEAD), ValueError, "positive variance"),
-    (
-        lambda: gaussian_distances(DEAD, return_error=True),
-        ValueError,
-        "positive variance",
-    ),
-    (
-        lambda: tail_probability(stats.norm(), 3, return_error=True),
-        TypeError,
-        "`law` must be a ScaleMixture",
-    ),
-    (
-        lambda: Mixture(np.zeros((1, 2)), np.ones((1, 2)), np.ones(1)).pdf("a"),
-        TypeError,
-        "`y` must hold real numbers",
-    ),
-    (
-        lambda: PREDICTED.cdf([0.0, 1.0, 2.0]),
-        ValueError,
-        "`y` must be a number or have shape (2,)",
-    ),
-    (
-        lambda: PREDICTED.sf([[0.0], [1.0]]),
-        ValueError,
-        "`y` must be a number or have shape (2,)",
-    ),
-    (
-        lambda: PREDICTED.ppf([0.1, 0.2, 0.3]),
-        ValueError,
-        "`q` must be a number or have shape (2,)",
-    ),
-    (lambda: PREDICTED.ppf(1.5), ValueError, "`q` must hold numbers in [0, 1]"),
-    (lambda: PREDICTED.interval(1.0), ValueError, "`confidence`"),
-    (lambda: PREDICTED.rvs(-1), ValueError, "`size`"),
-    (lambda: limit_error(5, 64), TypeError, "`layer` must be an Attention"),
-    (lambda: limit_error(TWO, 0), ValueError, "`width`"),
-    *(
-        (lambda step=step, f=f: f(step), error, "`step`")
-        for step, error in ((0.3, ValueError), ("a", TypeError))
-        for f in (
-            lambda step: fluctuations(T, step),
-            lambda step: first_order(TWO, [1.0], step=step),
-            lambda step: kl_constant(TWO, step=step),
-        )
-    ),
-    (
-        lambda: AttentionDescent(loss="logistic").fit(
-            np.ones((4, 2, 2)), [1, None] * 2
-        ),
-        ValueError,
-        "Unknown label type",
-    ),
-    (
-        lambda: (
-            AttentionDescent(max_iter=1, n_networks=1)
-            .fit(np.ones((4, 2, 2)), np.arange(4.0))
-            .predictive(np.ones((4, 2, 2)))
-        ),
-        ValueError,
-        "`noise` must be given where `temperature` is 0",
-    ),
-    (lambda: simulate(LINE, [LINE_X], 1e20), ValueError, "got 1e+20, which takes"),
-    (
-        lambda: limit(LINE).mean(
-            LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)
-        ),
-        ValueError,
-        "`fn` must return a plain array, got a masked array",
-    ),
-    *(
-        (
-            lambda f=f: f(lambda h: np.exp(h * h)),
-            ValueError,
-            "`fn` must have a second moment",
-        )
-        for f in (
-            lambda fn: Nonlinearity(fn).dual(np.eye(2)),
-            lambda fn: limit(LINE).second_moment(
-                LINE.nonlin(Nonlinearity(fn, order=1, constant=1.0), LINE_X),
-                LINE.nonlin(np.tanh, LINE_X),
-            ),
-        )
-    ),
-]
+class Client:
+    "Of dask.distributed, as far as it matters."
+
+    def get_executor(self):
+        return None
 
 
-class _NoSpawn(np.random.bit_generator.ISeedSequence):
-    def generate_state(self, n_words, dtype=np.uint32):
-        return np.arange(n_words, dtype=dtype)
+WRONG = rows("""
+NET.readout(var=-1.0) ~ `var`
+NET.readouts[0] @ LINE_X ~ same program
+NET.readouts[0] @ 3 ~ must be vectors of a program
+NET.matrix() @ NET_F ~ `f1` must end the network
+Nonlinearity(np.tanh, derivative=3) ~ `derivative` must be a function
+Nonlinearity(np.tanh, derivative=(np.cos, np.sin)) ~ `derivative` must be 1 functions
+gradients(3, NET_F) ~ `program`
+gradients(NET, []) ~ `outputs` must contain at least one
+gradients(NET, NET_X, 8) ~ `outputs` must be outputs of readouts
+gradients(NET, NET_Y) ~ tangent kernel stays random
+train(3, NET_F, 1.0, width=8) ~ `program`
+train(NET, [NET_F], [1.0, 2.0], width=8) ~ `y` must have shape (1,), got (2,)
+fit(width=INF) ~ finite
+fit(width=10**13) ~ processor seconds, which takes about
+fit(learning_rate=1e9, steps=30) ~ `learning_rate` must keep the losses of
+fit(batches='all') ~ `batches` must be 'shared' or 'own'
+fit(matrices=['V']) ~ `matrices` must name matrices on which the outputs depend
+fit(matrices=[]) ~ `matrices` must contain at least one trained matrix
+fit(rate_factors={'V': 1.0}) ~ `rate_factors` must name matrices on which the
+    outputs depend
+fit(rate_factors={'R': 2.0}, matrices=['W']) ~ `rate_factors` must name matrices
+    that are trained, got 'R'
+fit(optimizer='adam', dense=False) ~ entry by entry
+fit(nesterov=True) ~ `nesterov` must come with a momentum
+fit(schedule=lambda t: NAN) ~ `schedule(0)`
+fit(parametrization='mup') ~ `base_width` must be passed with
+widened('gpt2', [[1, 2]], 64, heads='taller') ~ `heads`
+rate_transfer('gpt2', [[1, 2]], [], [0.1]) ~ `widths`
+coordinate_check('gpt2', [[1, 2]], [64]) ~ `widths`
+LINE.rotate(LINE_X, np.ones((7, 2))) ~ `angles`
+LINE.logits(LINE_X, LINE_X, cap=-1.0) ~ `cap`
+weights_of(7, 7) ~ `net` must be read from a model
+weights_of(from_config('gpt2', [3, 4]), 7) ~ `module` must be a module of torch
+next_tokens(Transformer.uniform(np.eye(2), layers=1, heads=1)) ~ `net` must be read
+    from a model
+fit(watch=[NET_X]) ~ `watch` must be outputs and scores
+fit(init={'W': np.eye(3)}) ~ `init` must have shape (8, 8)
+fit(init=ONE, width=16) ~ `init` must be a run of the same program and width
+ONE.change(NET_P) ~ `h`
+ONE.tangent(outputs=[NET_X]) ~ `outputs`
+Transformer.uniform(np.eye(2), layers=1, heads=1).program(readout='middle') ~ `readout`
+Transformer(np.eye(2), [Block(SelfAttention(1, rotary=Rotary()))]).program() ~
+    `width` must be finite for rotary positions
+Attention(T, var_q=-1.0) ~ `var_q`
+Attention(T, heads=3, var_o=[1.0, 2.0]) ~ `var_o` must have shape (3,)
+Attention(T, heads=2, var_o=[1.0, 2.0]).infinite_heads() ~ `var_o` must be one number
+Attention(T, head_width='half') ~ or 'full' or None
+Attention(T, heads=3, head_width=None).law(7) ~ `width` must be a multiple of heads
+    = 3, got 7
+Attention(T, mask=np.ones((3, 3))) ~ `mask` must be boolean
+Attention(T, mask=np.diag([True, False, True])) ~ empty row 1
+Attention(T, weights=lambda x: x.sum(-1)) ~ `weights` must return shape (2, 3, 3)
+Tokens(0, relu) ~ `seq_len`
+CommonTokens(0, relu) ~ `seq_len`
+Tokens(3, 7) ~ `activation` must be a function
+Tokens(2, relu, [[1, 2], [2, 1]]) ~ positive semidefinite
+Tokens(2, relu, [[1, 0.5], [0, 1]]) ~ symmetric
+Tokens(2, relu, [['a', 'b'], ['c', 'd']]) ~ real numbers
+checks.cov(np.diag([1, -1e-10])) ~ smallest eigenvalue
+LOW.law(9) ~ heads·head_width = 8
+LAW.rvs(-1) ~ `size`
+LAW.marginal(3) ~ `i`
+LAW.cov(draws=1) ~ `draws`
+LAW.logpdf([1.0, 2.0]) ~ `y` must have shape (..., 3)
+HierarchicalGaussian.constant(np.ones((2, 2))).logpdf([0, 0]) ~ `law` must have a
+    density
+HierarchicalGaussian(lambda n, g: np.ones((n, 2)), 2).rvs(3) ~ `sample(3, rng)`
+ScaleMixture([1.0, -1.0]) ~ `variances`
+clip(0.0) ~ `C`
+leaky_relu(NAN) ~ `slope`
+identity.dual(np.ones(3)) ~ `cov`
+kl_divergence(1, LAW.marginal(0, 16)) ~ `p`
+total_variation(LAW, LAW) ~ `p`
+paired_kl(Attention(T, var_v=0.0), 8) ~ density
+kde_kl([1.0, 1.0], [1.0, 2.0]) ~ `samples_p`
+sweep('fig9') ~ 'fig9'
+reproduce(only=3) ~ `only`
+Attention(T, var_q=1e300, var_k=1e300) ~ overflow
+relu.dual(np.eye(2) * 1j) ~ `cov` must hold real numbers
+relu.dual(MASKED) ~ `cov` must not have masked entries
+Nonlinearity('tanh') ~ `fn` must be a function
+Nonlinearity(lambda x: x.sum()) ~ `fn` must return shape (7,)
+Nonlinearity(math.tanh) ~ vectorise it
+Nonlinearity(np.tanh, arity=2) ~ correct `arity`
+softmax([1.0, 2.0], axis=3) ~ `axis` must be an axis 0…0, got 3
+softmax_weight(3, 5) ~ `j` must be an output 0…2
+growth(np.tanh) ~ `activation` must be a Nonlinearity
+growth(Nonlinearity(np.tanh)) ~ `constant`
+product(relu, 5) ~ must be a Nonlinearity
+compose(relu) ~ one inner function per argument
+break_pseudo_lipschitz(np.tanh) ~ `order` must be given
+attack(np.sum, 0) ~ `dim`
+seed_sequence([1, 2]) ~ `rng`
+LAW.rvs(10**18) ~ `size` must be at most
+G.rvs(2, scale='wide') ~ `scale`
+draw(5, 10) ~ `sample` must be a function
+draw(lambda n, g: g.normal(), 10) ~ `sample(10, rng)` must return an array of 10 samples
+parallel('threads').__enter__() ~ `workers` must be an integer, an Executor or None
+parallel(0).__enter__() ~ `workers` must be at least 1
+fold(normals, np.sum, 0) ~ `size`
+LAW.fold('mean', 3) ~ `statistic`
+ScaleMixture(5.0) ~ `variances` must have shape (any,)
+G.pdf('a') ~ argument of pdf
+gauss(5) ~ iterable
+mixture_of_heads([], 2) ~ `nodes`
+HierarchicalGaussian(5, 2) ~ `sample`
+HierarchicalGaussian(normals, 1, direct=lambda n, rng: np.full((n, 1), NAN)).rvs(3)
+    ~ correct the sampler
+LAW.conditional(np.eye(2)) ~ `S` must be (3, 3)
+LAW.plot(i=9) ~ `i`
+wishart_factor(np.eye(2)[..., None], -1, None, (3,)) ~ `df`
+narrow(5) ~ len()
+normal_nodes(5, np.ones(2)) ~ not callable
+Tokens(2, times) ~ `activation` must be a function of one argument
+T.tv_error(np.array([3])) ~ `width`
+A.law(1e300).rvs(1) ~ `width` must be at most 1e10
+Attention(T, bias=np.eye(3) * 1j) ~ `bias` must hold real numbers
+TWO.infinite_heads(draws=0) ~ `draws`
+W @ np.eye(2) ~ `W @ h`
+P.nonlin(np.tanh) ~ contain at least one vector
+P.nonlin(np.tanh, H1, scores=5) ~ `scores` must be a list
+tanh(H1, H2) ~ must get 1 argument,
+step(H1) ~ `step`
+P.score(H1, 5) ~ query and key
+P.score(H1, H2, scaling='cube') ~ `scaling`
+P.attend([SCORE], [H1, H2]) ~ one score per value
+P.name(OTHER) ~ this program
+P.describe(5) ~ `node` must be a Vector, got int
+P.past(5) ~ `nodes`
+mlp(P, [H1], layers=-1) ~ `layers`
+lstm(P, [OTHER]) ~ same program
+attention(P, [H1], heads=0) ~ `heads`
+limit(5) ~ `program`
+LIM.mean(OTHER) ~ same program
+LIM.law([X]) ~ Gaussian given the scores
+simulate(5, H1, 4) ~ `program`
+gram(P, [H1, P.matrix(rows=0.5) @ H2], 4) ~ same length
+ProgramTokens(P, [5]) ~ vectors of a program
+variance_gamma(2.5) ~ `width`
+score_gram(P, [H1], 4) ~ `scores`
+ExchangeableScores(np.eye(3), [1.0]) ~ gram`
+ExchangeableScores(P, [1.0], draws=0) ~ `draws`
+averages(5, np.tanh, H1, 4) ~ `program`
+curves(5, np.tanh, H1, [[0.0]], 4) ~ `program`
+gaussian_mean(np.tanh, -1.0) ~ `v`
+positions(5) ~ `layer`
+equicorrelated(3, 'a') ~ `ρ`
+distance_bias(3, 'a') ~ `slope`
+cumulants(np.eye(4), [1.0]) ~ two rows per score
+quadratic_form(3) ~ `c`
+first_order(Attention(T), [0.0], step=0.0) ~ `step`
+explicit_seconds('fig2a', trials='a') ~ `trials`
+split(5, np.tanh, np.tanh, np.tanh, 4) ~ `layer`
+split(Attention(T, heads=INF), np.tanh, np.tanh, np.tanh, 4) ~ finitely many heads
+tied_scores(5) ~ `layer`
+tied_law(TWO, 2.5) ~ `width`
+gaussian_limits(TWO, i=9) ~ `i`
+gaussian_distances(5) ~ `layer`
+tail_probability(G, -1) ~ `k`
+importance_tail(TWO, NAN) ~ `t`
+kl_constant(LOW) ~ head_width='full'
+scaled_difference(TWO, 0, [0.0]) ~ `width`
+noise_floor(G, 0) ~ `samples`
+smoothed(5, 100) ~ `law`
+sparse(2) ~ `p`
+student(2) ~ `df`
+simulate_weights(TWO, 5, 4) ~ `entries`
+simulate_weights(TWO, lambda rng, shape: np.ones(3), 4) ~ `entries` must return
+cross_mask(2.5, 2) ~ `queries`
+Transformer.uniform(np.eye(3)[:2]) ~ `cov` must be square
+Transformer.uniform(np.eye(3), heads=2).chain(7) ~ multiple of heads
+Transformer.uniform(np.eye(3)).gradients(texts=[0, 0, 1]) ~ `texts` must not attend
+    to each other
+scan(np.eye(3)) ~ `transformer` must
+scan(Transformer.uniform(np.eye(3)), residual=[0.0]) ~ `residual`
+scan(Transformer(np.eye(3), blocks=[Block(), Block(None)]), layers=[3]) ~ `layers`
+    must be multiples of 2
+Thresholds(min_entropy=-0.1) ~ `min_entropy`
+with_rule(np.eye(3), 'GPT-2') ~ `transformer` must
+with_rule(Transformer.uniform(np.eye(3)), 'GPT-3') ~ `rule`
+embedding_cov([]) ~ `texts`
+text_labels([[]]) ~ `texts`
+Norm('batch') ~ `kind`
+Rotary(0.0) ~ `base`
+SelfAttention(4, groups=3) ~ `groups` must divide heads = 4
+SelfAttention(head_width='full') ~ be a number or None in a
+SelfAttention(scaling='linear') ~ pass score_scale=1/√m
+Attention(Tokens(2, identity, 1e-150 * np.eye(2)), heads=2, var_o=[1e-150,
+    3e-150]).law() ~ choose another unit
+SelfAttention(rotary=1e4) ~ `rotary` must be a Rotary
+FeedForward(0) ~ `units`
+Experts(2, 3) ~ `chosen` must be at most the 2 experts, got 3; choose fewer
+Experts(mlp=None) ~ `mlp` must be a FeedForward
+Experts(gate='top') ~ `gate` must be 'chosen' or 'softmax'
+Block(None, None) ~ `attention`
+Block(norm='rms') ~ `norm` must be a Norm
+Block(norm_placement='output', parallel=True) ~ `norm_placement` must be 'pre',
+    'post' or None in a parallel block
+Transformer(np.eye(3), blocks=[]) ~ `blocks`
+Transformer(np.eye(3), [Block()], heads=3) ~ heads
+report(3) ~ `transformer`
+Transformer(np.eye(3), blocks=[Block(SelfAttention(2, rotary=Rotary()))]).chain(6) ~
+    `rotary`
+Transformer.uniform(np.eye(2), texts=[0, 1], mask=~np.eye(2, dtype=bool)) ~ token of
+    its own text
+Transformer.uniform(np.eye(2), layers=1).chain(12, 1, 0).kernel_of_texts('first') ~
+    `readout`
+from_config(3, 4) ~ `config`
+from_config(dict(model_type='t5'), 4) ~ model_type
+hellinger(G, 5) ~ `q`
+wasserstein('a', G) ~ `p`
+total_variation(ScaleMixture([0.0, 1.0]), G) ~ `p` must have a density
+kde([1.0, 1.0], [0.0]) ~ `samples`
+kde_trials(5) ~ `p` must be a law
+paper_layer(heads=0) ~ `heads`
+figure_1a(5) ~ `data` must be a table
+figure_heads({}) ~ `data` must be a table
+figure_2b(trials=0) ~ `trials`
+figure_1b(rng='a') ~ `rng`
+figure_2a(samples=1) ~ `samples`
+figure_3a([]) ~ `data`
+figure_3b(trials=2.0) ~ `trials`
+figure_relu_a('table') ~ `data`
+figure_relu_b(trials=0) ~ `trials`
+write_table({'a': 1}, 't.csv') ~ `data`
+read_table('missing.csv') ~ missing.csv
+figure_1a(TABLE) ~ pass the table of this figure
+fold(G, np.sum, 10) ~ must return an array
+Attention(T, var_v=0.0).law().plot() ~ variance 0
+Attention(T, weights=partial(softmax, axis=1)) ~ `weights` must act on the last axis
+Nonlinearity(lambda h: h - h.mean()) ~ `fn` must act on each coordinate in the same way
+tanh() ~ `tanh` must get as many arrays
+paired_kl(HEARD, 8) ~ `layer` must have tokens whose Gram matrix
+simulate_weights(SEEN, gaussian, 4) ~ `layer` must have tokens
+attention_mlp(np.eye(2), texts=[[0], [0, 1]]) ~ `texts`
+trained_limit(np.eye(2), [1.0, 2.0]) ~ `y`
+trained_limit([[0.0]], [1.0]) ~ positive diagonal
+trained_limit(np.eye(2), [1.0], activation=relu) ~ twice
+averaged_constant(0.5, 1.0, 1.0) ~ `order`
+P.inputs(np.eye(2), mean=np.ma.masked_array([1.0, 999.0], [0, 1])) ~ `mean` must not
+    have masked entries
+attack(5, 1) ~ `ratio` must be a function
+break_pseudo_lipschitz(5, 1, 1) ~ `activation` must be a function
+break_pseudo_lipschitz(lambda x: NAN * x, 1, 1) ~ `activation` must be defined for
+    all finite arguments
+mlp(P, None) ~ `X` must be a list
+LIM.given([1.0, 2.0]) ~ `scores` must have shape (any
+kde([1.0, 2.0, 3.0], [NAN]) ~ `grid` must hold numbers in (-∞, ∞)
+kde_trials(G, stats.norm) ~ `q` must be a law with `rvs(size, rng)`
+hellinger(stats.norm([0.0, 1.0]), G) ~ `p` must be one law
+total_variation(stats.norm(scale=NAN), G) ~ `p` must be one law
+ExchangeableScores(np.eye(2), [1.0, 2.0]) ~ one entry per score (1)
+ExchangeableScores(four_rows, [1.0]).simulate(4, 9, 0) ~ two rows per entry of `c`
+SQUARES.rvs(np.array([4, 8])) ~ `width`
+variance_gamma(4).pdf('a') ~ `argument of pdf`
+VarianceGamma('a') ~ `n`
+conditional_average(5, np.tanh, Y, [[0.0]]) ~ `program`
+curves(P2, np.tanh, Y, np.ma.masked_array([[0.0], [1.0]], [[0], [1]]), 4) ~ `at`
+    must not have masked
+gaussian_mean(np.log, [1.0]) ~ finite
+gaussian_mean(5, [1.0]) ~ function
+split(TWO, np.tanh, np.log, np.cos, 4, draws=64) ~ `f` must be finite, and `df`
+gaussian_limits(DEAD) ~ positive variance
+Mixture(np.zeros((1, 2)), np.ones((1, 2)), np.ones(1)).pdf('a') ~ `y` must hold real
+    numbers
+PREDICTED.cdf([0.0, 1.0, 2.0]) ~ `y` must be a number or have shape (2,)
+PREDICTED.ppf(1.5) ~ `q` must hold numbers in [0, 1]
+limit_error(5, 64) ~ `layer` must be an Attention
+AttentionDescent(loss='logistic').fit(np.ones((4, 2, 2)), [1, None] * 2) ~ Unknown
+    label type
+AttentionDescent(max_iter=1, n_networks=1).fit(np.ones((4, 2, 2)),
+    np.arange(4.0)).predictive(np.ones((4, 2, 2))) ~ `noise` must be given where
+    `temperature` is 0
+simulate(LINE, [LINE_X], 1e20) ~ got 1e+20, which takes
+limit(LINE).mean(LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)) ~ `fn` must
+    return a plain array, got a masked array
+averages(P2, np.tanh, [], 4) ~ `h` must contain at least one
+kl_constant(TWO, step='a') ~ `step`
+Nonlinearity(lambda h: np.exp(h * h)).dual(np.eye(2)) ~ `fn` must have a second moment
+Attention(Tokens(3, relu), heads=-INF) ~ `heads` must be
+Attention(T, mask=np.ones((2, 3, 3), bool)) ~ `mask` must be (3, 3), got (2, 3, 3)
+np.tanh(H1) ~ write tanh(h) with
+np.exp(H1) ~ write program.nonlin(np.exp, h)
+np.exp(SCORE) ~ scores are read by program.attend
+softmax(H1) ~ program.attend(scores, values)
+tanh([H1, H2]) ~ write [tanh(h) for h in …]
+1 - H1 ~ add a constant inside a function
+H1**2 ~ program.nonlin(lambda x: x**2, h)
+H1 * H2 ~ `times(g, h)`
+1 / H1 ~ program.nonlin(lambda x: 1/x, h)
+abs(H1) ~ write absolute(h)
+H1 > 0 ~ compare inside a continuous function
+H1 @ H2 ~ program.score(q, k)
+H1 @ W ~ a matrix stands on the left
+W * H1 ~ a matrix multiplies vectors, W @ h
+2 * W ~ 2*(W @ h)
+W + W ~ V @ h
+W @ V ~ W @ (V @ h)
+W @ [H1, H2] ~ write [W @ h for h in …]
+SCORE + 1 ~ program.nonlin(φ, h, scores=[p])
+np.float64(2) * SCORE ~ scores are read by
+network(rotary=True) ~ write SelfAttention(rotary=…) in a Block
+network(head=2) ~ did you mean 'heads'
+network(colour=2) ~ choose among final_norm
+mixture_of_heads([([1.0], [1.0])], singlar=True) ~ did you mean 'singular'
+figure_1a(sample=9) ~ did you mean 'samples'
+break_pseudo_lipschitz(tanh, seed=0) ~ choose among size, rng
+N.gradients(8, 2, readout=17) ~ `readout` must be 'last', 'mean' or a covariance (3, 3)
+P.linear(H1, 3) ~ write 3*h, or program.linear((3
+LAW.plot(2) ~ `ax` must be Axes, got int
+P.matrix(7) ~ `name` must be a str, got int
+P.matrix(rows=np.pi) ~ `rows` must be a positive frac
+embed_features([[NAN, 1.0]]) ~ `X` must hold numbers
+patches(np.full((1, 4, 4), NAN), 2) ~ `images` must hold numbers
+parallel(Client()).__enter__() ~ pass client.get_executor()
+ScaleMixture([1e-310, 1.0]) ~ `variances` must be zero or above
+Attention(T, var_o=1e-310) ~ `var_v·var_o` must be 0 or at least
+Tokens(2**63, relu) ~ `seq_len` must be at most
+Attention(Tokens(2**20, identity)).law() ~ `seq_len` must fit into
+simulate_dense(3, 8) ~ `layer` must be an Attention
+HierarchicalGaussian(asymmetric, 2).rvs(2) ~ S != Sᵀ
+LAW.fold(np.sum, 10**20) ~ `size` must be at most 1,000,000,000,000
+LAW.cov(10**20) ~ `draws` must be at most
+LAW.logpdf([1.0, 2, 3], islands=10**12) ~ `islands` must be at most
+A.infinite_heads(1) ~ `draws` must be at least 2
+HUGE.law().rvs() ~ `heads` must be fewer than
+Attention(T, heads=10**11).scores() ~ `size` must fit into memory
+simulate_dense(A, 10**7) ~ `width` must fit into
+simulate(LINE, [LINE_X], 64, coords=10**30) ~ `coords` must be at most
+limit(P, draws=10**15) ~ `draws` must be at most
+sweep('fig1a', samples=10**20) ~ `samples` must be at most
+Transformer.uniform(np.eye(2), layers=10**9) ~ `layers` must be at most
+attention(P, [relu(H1)], np.inf) ~ `heads` must be an integer
+psd_factor(np.array([[1.0, 2.0], [2.0, 1.0]])) ~ `S` must be positive semidefinite
+mean_entropy(2, 1e300) ~ `score_sd` must be in (0, 100]
+row_overlap(2, 1e300, 0.5) ~ `score_sd` must be in (0, 50]
+wishart_factor(np.eye(4)[..., None], 2.5, 0, (9,)) ~ a whole number, or at least 3
+network(heads=2.5) ~ `heads` must be an integer
+network(norm_placement='batch') ~ `norm_placement` must be 'pre' or 'post'
+network(kind=None) ~ `kind` must be 'layer'
+network(mask='left') ~ `mask` must be
+network(mask=np.eye(2, dtype=bool)) ~ `mask` must have shape
+network(layers=2, var_o=[1.0, 2.0, 3.0]) ~ one per layer
+network(texts=[0, NAN, NAN]) ~ `texts` must
+network(layers=1, heads=2, ff=0.3).chain(8) ~ a whole number of hidden units from 1
+    to 1e11
+N.chain(2) ~ exceed the rank
+N.chain(8, coords=9) ~ `coords` must not exceed
+N.kernel(draws=3) ~ `draws` must be at least 16
+embedding_cov([1.0, NAN, NAN]) ~ `texts` must
+from_torch(3, np.eye(3)) ~ `module` must be
+regressor(NAN * XS) ~ `X` must be finite
+regressor(XS[0]) ~ `X` must be (sequences, tokens, features)
+regressor(XS[:0], YS[:0]) ~ each at least 1
+regressor(y=YS[:3]) ~ `y` must be (4,)
+regressor(XS.astype(str)) ~ `X` must hold real numbers
+regressor(TABLE_X) ~ embed_features(X), images by patches(X)
+regressor([XS[0], np.ones((3, 3))], YS[:2]) ~ `X[1]` must have shape
+regressor(np.ones((10**6, 1, 1)), np.ones(10**6)) ~ got 1,000,000 sequences
+regressor(n_particles=10**9) ~ `n_particles` must be at most
+regressor(alpha=0) ~ `alpha` must be in (0, ∞)
+regressor(heads=0) ~ `heads` must be at least 1
+regressor(heads=1.5) ~ `heads` must be an integer
+regressor(width=0.5) ~ `width` must be a whole number
+regressor(readout=3) ~ `readout` must be an output 0…2
+regressor(readout='max') ~ 'mean' or the index of a token
+regressor(mask='future') ~ `mask` must be 'causal'
+regressor(mask=np.ones((2, 2), bool)) ~ `mask` must be (3, 3)
+regressor(scaling='cubic') ~ `scaling`
+regressor(n_moves='many') ~ 'auto' or an integer
+regressor(optimizer='adam') ~ `optimizer` must be 'evidence'
+regressor(random_state=-1) ~ `random_state` must be at least 0
+regressor(normalize_y='yes') ~ `normalize_y` must be True or False
+regressor().compare([0]) ~ `heads` must be at least 1
+regressor().predict(XS, return_std=True, return_cov=True) ~ `return_std` must be False
+regressor().predict(np.ones((1, 3, 3))) ~ tokens of 2 numbers as in `fit`, got 3
+regressor().set_params(head=2) ~ Invalid parameter 'head'
+regressor().predictive(XS, noise=True) ~ `noise` must hold real numbers
+AttentionRegressor().compare([1]) ~ `compare` must follow `fit`
+AttentionRegressor().expected_seconds(XS, YS[:2]) ~ `y` must be (4,)
+embed_features(np.ones(3)) ~ `X` must have shape
+patches(TABLE_X) ~ `images` must be
+patches(np.ones((2, 4, 4)), 3) ~ `size` must divide
+descent(heads=1.5) ~ `heads`
+descent(readout=4) ~ `readout`
+descent(mask=np.ones((2, 2), bool)) ~ `mask`
+descent(loss='hinge') ~ `loss`
+descent(max_iter=0) ~ `max_iter`
+descent(weight_decay=-0.1) ~ `weight_decay`
+descent(batch_size=0) ~ `batch_size`
+descent(linearized='yes') ~ `linearized`
+descent(linearized=True, weight_decay=0.1) ~ `weight_decay`
+descent(heads=INF, temperature=0.1) ~ temperature
+descent(heads=INF, init=WEIGHTS) ~ `init`
+descent(init=WEIGHTS, head_width=6) ~ `head_width`
+descent(init=WEIGHTS[:3]) ~ `init`
+descent(init=WEIGHTS, heads=2, head_width=5) ~ `init`
+descent(init=[NAN * w for w in WEIGHTS], head_width=5) ~ `init`
+descent(y=YS[:3]) ~ `y`
+descent(loss='logistic') ~ Unknown label type: continuous
+descent(loss='logistic', y=np.arange(4)) ~ `y`
+descent(5 * XS, learning_rate=1e6) ~ `learning_rate`
+descent(n_networks=10**9) ~ `n_networks` must hold at most
+descent(heads=INF, n_networks=10**9) ~ `n_networks` must hold at most
+descent().predictive(XS) ~ `noise`
+descent().values(XS, 'middle') ~ `when`
+descent().score(XS, YS[:2]) ~ `y`
+row_mixture(np.ones(2**20 + 1), 1.0) ~ at most 1,048,576
+row_mixture([1.0, 1], 1.0, bias=[0, INF]) ~ bias
+row_mixture([1.0, 1], 100.0) ~ poisson_dirichlet_limit
+participation_moments(2.0**1000, 1.0) ~ pass logarithm=True
+effective_alpha(1, 1.0) ~ `seq_len`
+poisson_dirichlet_limit(1.0) ~ 0.95
+entropy(2**21, 1.0) ~ 1,048,576
+row_overlap(4, 1.0, 1.1) ~ correlation
+width_term(4, INF) ~ score_sd
+importance_tail(TWO, 1.0, inflate=0.5) ~ `inflate`
+make_recall(0) ~ `sequences` must be at least 1
+init_table(N) ~ one that was not read from a model
+initialise(from_config('gpt2', 3), 3, 0) ~ be a module of torch
+CircuitDescent(layers=0).fit(XS, YS) ~ `layers`
+averages(P, np.cos, H1, INF) ~ finite whole number
+averages(P, np.log, H1, 4) ~ must be finite
+split(TWO, np.cos, np.cos, np.cos, 0.5) ~ whole number
+curves(P2, np.tanh, X, np.zeros((1, 4)), 4) ~ same program
+trained_limit(np.eye(2), [1.0], without='loss') ~ 'motion' or 'first order'
+trained_limit(np.eye(2), [1.0], nodes=2) ~ `nodes`
+kl_constant(Attention(T, scaling='linear')) ~ scaling='sqrt'
+simulate_weights(LOW, gaussian, 9) ~ heads·head_width
+simulate_weights(TWO, gaussian, INF) ~ finite whole number
+SQUARES.simulate(INF, 3, 0) ~ whole number
+SQUARES.kurtosis(2.5) ~ whole number
+Program().parameter(var=-1.0) ~ `var`
+conv1d(P, [H1], kernel=2) ~ `kernel`
+rnn(P, [H1], var_w='a') ~ `var`
+fluctuations(T, 0.3) ~ `step`
+score_cov(np.eye(3)) ~ 2r
+circuits().without('head', ()) ~ `kind`
+circuits().scores(XS, layer=5) ~ `layer`
+N.chain(8, 2, 0).plot(what='norms') ~ `what` must be
+N.chain(8, 2, 0).plot(beside=N.gradients(8, 2, 0)) ~ `beside` must be a Chain
+N.gradients(8, 2, 0).plot(matrices='qx') ~ `matrices` must be
+AttentionRegressor().plot() ~ `X` must be given
+report(N, 8, 3) ~ `size`
+report(N, 8, 4, labels=['a']) ~ one label per token
+report(N, 8, 4, thresholds=Thresholds(max_cosine=2)) ~ `max_cosine` must be in [-1, 1]
+""")
 
 
-@pytest.mark.parametrize(
-    "call, error, fragment",
-    CASES,
-    ids=[f"{k}: {fragment}" for k, (_, _, fragment) in enumerate(CASES)],
-)
+@pytest.mark.parametrize("code, words", WRONG, ids=[code[:60] for code, _ in WRONG])
+@pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 @pytest.mark.long
-def test_one_clear_sentence(call, error, fragment, tmp_path, monkeypatch):
+def test_one_clear_sentence(code, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(error) as e:
-        call()
-    message = str(e.value)
-    assert fragment in message, message
-    assert "\n" not in message, message
-    assert len(message) < 320, message
+    assert len(rejects(lambda: eval(code, globals()), words)) < 320
 
 
 # -- what looks odd but is fine
@@ -1093,7 +657,6 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
     "value, expected",
     [
         (lambda: softmax([1e308, -1e308]), [1, 0]),
-        (lambda: softmax(5.0), 1),
         (lambda: softmax(np.zeros((0, 3))).shape, (0, 3)),
         (lambda: G.pdf([]).shape, (0,)),
         (
@@ -1104,37 +667,24 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
             lambda: G(loc=1.0, scale=2.0).rvs((2, 3), random_state=0),
             1 + 2 * G.rvs((2, 3), 0),
         ),
-        (lambda: np.shape(G(scale=2.0).rvs()), ()),
         (
             lambda: variance_gamma(4)(loc=1.0, scale=2.0).rvs(5, random_state=0),
             1 + 2 * variance_gamma(4).rvs(5, 0),
         ),
         (lambda: G.pdf([[INF, NAN]]), [[0, NAN]]),
-        (lambda: G.pdf(1e300), 0),
-        (lambda: G.sf(-1e300), 1),
         (lambda: G.ppf([0, 1, 2]), [-INF, INF, NAN]),
         (lambda: G.cf([0.0, 1e200, INF]), [1, 0, 0]),
         (lambda: ScaleMixture([0.0, 0.0]).std(), 0),
         (lambda: G.rvs((2, 0)).shape, (2, 0)),
         (lambda: LAW.rvs(np.array(3)).shape, (3, 3)),
-        (lambda: LAW.rvs(np.int32(3)).shape, (3, 3)),
-        (lambda: LAW.rvs([]).shape, (3,)),
         (lambda: LAW.rvs((0, 2)).shape, (0, 2, 3)),
         (lambda: LAW.rvs(2, rng=10**40) - LAW.rvs(2, rng=10**40), np.zeros((2, 3))),
-        (lambda: LAW.rvs(2, rng=np.array(3)), LAW.rvs(2, rng=3)),
         (lambda: A.law(np.array(8)).rvs(2, 0), LAW.rvs(2, 0)),
-        (lambda: A.law(np.float32(8)).rvs(2, 0), LAW.rvs(2, 0)),
-        (lambda: TWO.law(1e300).rvs(1, 0).shape, (1, 2)),
-        (lambda: T.gram(2, 0).shape, (0, 3, 3)),
-        (lambda: A.scores(8, 0).shape, (0, 2, 3, 3)),
-        (lambda: simulate_dense(A, 4, 0).shape, (0, 3)),
-        (lambda: simulate(P, H1, 4, size=0).shape, (0, 1)),
         (lambda: Attention(T, heads=np.int8(2)).law(8).rvs(2, 0), LAW.rvs(2, 0)),
         (
             lambda: kde([1.0, 2.0, 4.0], [[0.0, 2.0], [1.0, 3.0]]),
             kde([1.0, 2.0, 4.0], [0.0, 2.0, 1.0, 3.0]).reshape(2, 2),
         ),
-        (lambda: kde([1.0, 2.0, 4.0], 2.0), kde([1.0, 2.0, 4.0], [2.0])[0]),
         (
             lambda: [
                 float(Program().matrix(rows=r).rows)
@@ -1142,10 +692,7 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
             ],
             [2, 0.5],
         ),
-        (lambda: Nonlinearity(np.multiply, arity=np.int64(2))(2.0, 3.0), 6),
         (lambda: relu.dual(np.eye(2) * 1e-320)[0, 1], 0),
-        (lambda: relu.dual(np.zeros((0, 2, 2))).shape, (0, 2, 2)),
-        (lambda: kde([1, 2, 4], []).shape, (0,)),
     ],
 )
 def test_the_edge_has_an_answer(value, expected):
@@ -1153,52 +700,15 @@ def test_the_edge_has_an_answer(value, expected):
 
 
 def called(source):
-    "The names of what is called in some code: f(…), x.f(…), partial(f, …)."
+    "The names of what is called in some code: f(…), x.f(…)."
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
-            callee = (
-                [node.func, *node.args[:1]]
-                if getattr(node.func, "id", "") == "partial"
-                else [node.func]
-            )
-            yield from (getattr(f, "id", getattr(f, "attr", None)) for f in callee)
-
-
-def rejected_in(path):
-    """What a file of tests calls with wrong arguments: in its table CASES, and in tests
-    of what is raised, parameters included.
-    """
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        target = getattr(node, "target", None) or next(
-            iter(getattr(node, "targets", ())), None
-        )
-        if getattr(target, "id", "") == "CASES" and path == Path(__file__):
-            yield from called(ast.unparse(node.value))
-        code = ast.unparse(node) if isinstance(node, ast.FunctionDef) else ""
-        if "pytest.raises" in code or "rejects_in_one_sentence" in code:
-            yield from called(code)
-
-
-TABLES = [
-    Path(__file__),
-    *(
-        Path(__file__).parents[1] / f"{topic}.py"
-        for topic in (
-            "convergence/test_long_sequences",
-            "learning/test_regressor",
-            "learning/test_sequences",
-            "learning/test_descent",
-            "transformer/test_network",
-            "initialisation/test_report",
-            "huggingface/test_weights",
-        )
-    ),
-]
+            yield getattr(node.func, "id", getattr(node.func, "attr", None))
 
 
 @lru_cache
 def rejected():
-    return {f for path in TABLES for f in rejected_in(path)}
+    return {name for code, _ in WRONG for name in called(code)}
 
 
 NOTHING_TO_REJECT = set(

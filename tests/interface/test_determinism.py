@@ -1,9 +1,6 @@
 """Same seed, same bytes; and the tables on the page are what the command writes."""
 
 import json
-import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,17 +50,6 @@ def test_same_table_for_any_number_of_workers(name):
         four = sweep(name, trials=2, samples=64)
     for c in one:
         np.testing.assert_array_equal(one[c], four[c])
-
-
-@pytest.mark.slow
-def test_choice_does_not_change_results(tmp_path, undrawn):
-    "Two figures of one study, too, each alone and with all others."
-    reproduce(tmp_path / "all", trials=1, samples=100)
-    for name in PLANS:
-        reproduce(tmp_path / "one", only=[name], trials=1, samples=100)
-        assert (tmp_path / "all" / f"{name}.csv").read_bytes() == (
-            tmp_path / "one" / f"{name}.csv"
-        ).read_bytes()
 
 
 def test_seed_semantics():
@@ -118,36 +104,3 @@ def test_stored_tables_are_what_the_command_writes(name):
     assert parameters["trials"] == 10
     assert parameters["samples"] == PLANS[name].study.samples
     assert parameters["seed"] == 0
-
-
-@pytest.mark.slow
-def test_quiet_command(tmp_path, monkeypatch, capfd, undrawn):
-    """Once in a process of its own, then in this one, which has imported everything and
-    draws nothing.
-    """
-    monkeypatch.chdir(tmp_path)
-    command, options = (
-        Path(sys.executable).with_name("infattn_figures"),
-        ("--only", "fig1b", "--trials", "1", "--samples", "32"),
-    )
-
-    def run(*options):
-        monkeypatch.setattr(sys, "argv", [str(command), *options])
-        with pytest.raises(SystemExit) as e:
-            runpy.run_path(str(command), run_name="__main__")
-        assert not e.value.code
-        return capfd.readouterr()
-
-    subprocess.run([command, *options, "--quiet", "--out", "a"], check=True)
-    silent, plain = capfd.readouterr(), run(*options, "--out", "b")
-    assert silent.out == silent.err == plain.err == ""
-    assert plain.out.split()[0] == "b/fig1b.png"
-    assert [line.split()[0] for line in plain.out.splitlines()[1:]] == [
-        "figure",
-        "fig1b",
-    ]
-    assert "extrapolated" in plain.out
-    assert (tmp_path / "a/fig1b.csv").read_bytes() == (
-        tmp_path / "b/fig1b.csv"
-    ).read_bytes()
-    assert "infattn_nb" in run("--version").out

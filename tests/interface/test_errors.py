@@ -1,11 +1,8 @@
 """Known errors travel with their numbers, and what is kept cannot be changed."""
 
-import subprocess
-import sys
 import threading
 import warnings
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ from error_cases import steep_moment
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
-import infattn_nb
 from infattn_nb import (
     Attention,
     AttentionDescent,
@@ -90,11 +86,6 @@ def test_infinitely_many_heads_are_the_average_of_one():
     assert error < 1e-6 * value
 
 
-def test_one_estimate_has_no_error_to_state():
-    with pytest.raises(ValueError, match="`draws` must be at least 2"):
-        Attention(Tokens(2, relu), heads=2).infinite_heads(draws=1)
-
-
 # quadratures
 
 
@@ -119,17 +110,6 @@ def test_a_program_raises_where_too_little_is_known():
     g, h = W @ x, W @ y
     with pytest.raises(ValueError, match="second moments that 400 Hermite"):
         limit(p, 16).second_moment(g, h)
-
-
-@unknown
-def test_products_of_what_is_not_known_raise():
-    p = Program()
-    u, v = p.inputs(PAIR)
-    W = p.matrix(name="W")
-    for h in (u, v):
-        W @ p.nonlin(lambda x: np.tanh(30 * x) + 0.0, h)
-    with pytest.raises(ValueError, match="variance known to 1e-3"):
-        limit(p, 16)
 
 
 def squared_relu(x):
@@ -199,14 +179,6 @@ def test_a_mask_that_changes_later_changes_no_prediction(model):
 
 
 # what is no covariance, no Wishart law
-
-THREE = np.array([[1.0, -0.9, -0.9], [-0.9, 1.0, -0.9], [-0.9, -0.9, 1.0]])
-
-
-def test_indefinite_matrices_have_no_root():
-    for S in (np.array([[1.0, 2.0], [2.0, 1.0]]), THREE, -np.eye(2)):
-        with pytest.raises(ValueError, match="`S` must be positive semidefinite"):
-            psd_factor(S)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])
@@ -302,23 +274,7 @@ def test_targets_beyond_the_prior():
         model.fit(X, 1e9 * y)
 
 
-@pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
-@pytest.mark.long
-def test_compare_takes_any_numbers_of_heads_but_none():
-    X, y = data()
-    model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="`heads` must contain at least one number"):
-        model.compare(())
-    table = model.compare(h for h in (1, np.inf))
-    assert list(table.index) == [1, np.inf]
-
-
 # memory
-
-
-def test_more_tokens_than_memory_holds():
-    with pytest.raises(ValueError, match="`seq_len` must fit into"):
-        Attention(Tokens(2**20, identity)).law()
 
 
 def test_scores_of_any_size_have_an_answer_or_a_sentence():
@@ -348,45 +304,6 @@ def test_both_ways_of_small_scores_agree():
 
 
 # files
-
-
-SCRIPT = Path(sys.executable).with_name("infattn_report")
-MODULE = [sys.executable, "-m", "infattn_nb"]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        [SCRIPT],
-        [*MODULE, "report"],
-        [SCRIPT.with_name("infattn_figures")],
-        [*MODULE, "train"],
-    ],
-    ids=["script", "module", "figures", "train"],
-)
-@pytest.mark.slow
-def test_commands_say_their_version(command):
-    said = subprocess.run([*command, "--version"], text=True, capture_output=True)
-    assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"
-    assert said.returncode == 0
-    shown = subprocess.run([*command, "--help"], text=True, capture_output=True)
-    assert "Print the version and stop\n" in shown.stdout + "\n"
-
-
-@pytest.mark.parametrize("option", ["--help", "-h", "--version"])
-def test_the_module_answers_on_standard_output(option):
-    "They were no commands: exit 1, on standard error."
-    said = subprocess.run([*MODULE, option], text=True, capture_output=True)
-    assert said.returncode == 0
-    assert not said.stderr
-    assert "infattn_nb" in said.stdout
-    assert ("report" in said.stdout) == (option != "--version")
-
-
-def test_another_command_is_no_command():
-    said = subprocess.run([*MODULE, "reports"], text=True, capture_output=True)
-    assert said.returncode == 1
-    assert said.stderr == "usage: python -m infattn_nb {figures,report,train} …\n"
 
 
 # warnings

@@ -1,9 +1,12 @@
-"""Laws, losses, distances and functions: each kind has a row here, and a new one
-without a row fails the first test.
+"""Laws, losses, distances, functions, norms and their places: each kind has a row here,
+and a new one without a row fails the first test. Nodes have theirs in
+laws/test_every_node.py, optimizers in training/test_optimizers.py, gates in
+transformer/test_experts.py, families in external/test_readings.py.
 """
 
 import importlib
 import pkgutil
+import re
 from functools import lru_cache
 
 import numpy as np
@@ -13,7 +16,8 @@ from scipy.special import expit, log_softmax, logsumexp
 from scipy.stats import multivariate_normal, norm, rv_continuous
 
 import infattn_nb
-from infattn_nb import Attention, ScaleMixture, Tokens
+from infattn_nb import Attention, Block, FeedForward, Norm, ScaleMixture
+from infattn_nb import Tokens, Transformer
 from infattn_nb.attention.tokens import TokenLaw
 from infattn_nb.convergence.regimes import DISTANCES
 from infattn_nb.distributions import hierarchical
@@ -53,7 +57,16 @@ def kinds(base):
     return {c.__name__ for c in ours}.union(*map(kinds, ours))
 
 
+def choices(call):
+    "The words that an option may be: those in the error for another word."
+    with pytest.raises(ValueError) as error:
+        call()
+    return set(re.findall(r"'(\w+)'", str(error.value).partition(", got")[0]))
+
+
 def test_every_kind_has_a_row():
+    assert choices(lambda: Norm("other")) == NORMED.keys()
+    assert choices(lambda: Block(norm_placement="other")) | {None} == PLACED.keys()
     base = hierarchical.HierarchicalGaussian
     assert kinds(base) | {base.__name__} == LAWS.keys()
     assert kinds(rv_continuous) == ONE_OUTPUT.keys()
@@ -166,3 +179,34 @@ def test_dual_of_every_named_function(name):
 
 def test_an_identity_has_the_covariance_as_its_dual():
     np.testing.assert_allclose(identity.dual(K), K)
+
+
+MEAN = 0.4  # of the coordinates of every token
+
+
+def by_rms(G):
+    "Second moments after RMSNorm without ε."
+    return G / np.sqrt(np.outer(np.diag(G), np.diag(G)))
+
+
+NORMED = {"rms": by_rms, "layer": lambda G: by_rms(G - MEAN**2)}
+PLACED = {  # second moments after a block; its branch has mean zero
+    None: lambda G, branch, norm: G + branch(G),
+    "pre": lambda G, branch, norm: G + branch(norm(G)),
+    "post": lambda G, branch, norm: norm(G + branch(G)),
+    "output": lambda G, branch, norm: G + by_rms(branch(G)),
+    "sandwich": lambda G, branch, norm: G + by_rms(branch(norm(G))),
+}
+UNITS = {False: lambda G: 0.9 * G, True: lambda G: 0.9 * 0.7 * G * G}  # gated?
+
+
+@pytest.mark.parametrize("place", PLACED)
+@pytest.mark.parametrize("kind", NORMED)
+def test_every_norm_at_every_place(kind, place):
+    "A linear MLP of infinite width, and one whose units are products with gates."
+    for gated, branch in UNITS.items():
+        mlp = FeedForward(2, "identity", gated, var_1=0.6, var_2=1.5, var_3=0.7)
+        block = Block(None, mlp, norm=Norm(kind, 0.0), norm_placement=place)
+        found = Transformer(K, [block], mean=MEAN).chain(np.inf).gram[0, -1]
+        exact = PLACED[place](K + MEAN**2, branch, NORMED[kind])
+        np.testing.assert_allclose(found, exact, rtol=1e-12)

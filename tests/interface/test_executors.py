@@ -97,17 +97,6 @@ def test_same_divergence_and_marginal_from_anybody(processes):
     )
 
 
-@pytest.mark.long
-def test_same_table_from_processes(processes):
-    for name in ("fig1b",):
-        one, two = (
-            by(workers, sweep, name, trials=2, samples=64)
-            for workers in (processes, None)
-        )
-        for c in one:
-            assert one[c].tobytes() == two[c].tobytes()
-
-
 def test_fold_reduces_the_samples_of_rvs(processes):
     law, size = LAYER.law(5), 3 * BLOCK + 1
     for law in (LAYER.law(5), LAYER.law(5).marginal(0, draws=16)):

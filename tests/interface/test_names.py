@@ -6,12 +6,9 @@ something else it stands in `OTHER_MEANINGS`, with what it means there.
 
 import inspect
 import typing
-from contextlib import suppress
 
-import numpy as np
 from public import PUBLIC
 
-from infattn_nb import Attention, Program, Tokens, Transformer, limit, report
 
 SECOND_NAMES = {
     "rng": {"seed"},
@@ -84,63 +81,11 @@ def test_one_name_for_one_thing():
     assert not second_names(found, OTHER_MEANINGS)
 
 
-def test_it_sees_a_second_name():
-    assert second_names([("train", "rate"), ("train", "steps")], OTHER_MEANINGS) == {
-        ("train", "rate")
-    }
-
-
 def test_no_other_meaning_is_out_of_date():
     "Of each meaning one parameter is there at least."
     found = set(public_parameters())
     for meaning, parameters in OTHER_MEANINGS.items():
         assert parameters & found, meaning
-
-
-LAW = """cdf conditional cov covariances dim entropy fold given logpdf marginal mean pdf
-plot rvs std var"""
-LAYER = """bias head_width heads infinite_heads law linear_scaling mask output_variance
-scaling score_variance scores tokens var_k var_o var_q var_v weights"""
-PROGRAM = """attend check concatenate describe draw inputs linear logits matmul matrix
-mix names nodes nonlin normalize parameter random_scores readout readouts rotate score
-scores"""
-NETWORK = """blocks chain cov embeddings final_norm first_norm gradients kernel mean
-program random_embeddings source tangent texts uniform who_attends width"""
-REPORT = """comparison details labels loss network numbers plot save size spreads table
-thresholds title verdicts width"""
-
-
-def test_tab_completion_shows_what_users_call():
-    layer = Attention(Tokens(3, "tanh"))
-    net = Transformer.uniform(np.eye(3), layers=1, heads=2)
-    p = Program()
-    h = p.matrix() @ p.inputs(np.eye(2))
-    shown = {
-        LAYER: [layer],
-        LAW: [layer.law(), layer.law(16), layer.infinite_heads()],
-        PROGRAM: [p],
-        "mix program scores shape": [h],
-        "cov given law mean paths program rvs score_cov second_moment": [limit(p)],
-        NETWORK: [net],
-        "attention branch_scale feedforward norm norm_placement parallel skip_scale": [
-            net.blocks[0]
-        ],
-        REPORT: [report(net, size=4, rng=0)],
-        "activation cov gram kernel seq_len": [layer.tokens],
-    }
-    for names, things in shown.items():
-        for x in things:
-            assert dir(x) == names.split(), type(x)
-            assert all(hasattr(x, name) for name in dir(x)), type(x)
-
-
-def test_signatures_are_short():
-    "`help` writes ArrayLike, not the six types that it stands for."
-    for name, thing in PUBLIC.items():
-        with suppress(TypeError, ValueError):
-            text = str(inspect.signature(thing))
-            assert "_array_like" not in text, name
-            assert "ForwardRef" not in text, name
 
 
 def functions_of(thing):

@@ -874,29 +874,6 @@ def test_averages_over_draws_state_no_error_that_few_draws_carry():
     assert error == np.inf
 
 
-@pytest.mark.long
-def test_no_measure_of_a_layer_defaults_to_its_first_output():
-    from inspect import signature
-
-    import infattn_nb
-
-    functions = [
-        HierarchicalGaussian.marginal,
-        HierarchicalGaussian.plot,
-        *(
-            getattr(infattn_nb.convergence, name)
-            for name in infattn_nb.convergence.__all__
-        ),
-        infattn_nb.theory.split,
-    ]
-    defaults = {
-        f.__qualname__: p.default
-        for f in functions
-        if callable(f)
-        for name, p in signature(f).parameters.items()
-        if name == "i"
-    }
-    assert len(defaults) >= 9
-    assert set(defaults.values()) <= {-1, None}
+def test_the_marginal_of_a_layer_is_that_of_its_last_output():
     causal = Attention(Tokens(4, identity), mask="causal", var_q=4.0).law()
     assert causal.marginal().kurtosis() == causal.marginal(3).kurtosis() > 0.1

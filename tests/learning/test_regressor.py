@@ -4,7 +4,6 @@ client.
 """
 
 import pickle
-import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -15,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROUGH_POSTERIOR, nightly
-from numpy.random import SeedSequence, default_rng
+from numpy.random import default_rng
 from regressor_cases import (
     MANY,
     brute,
@@ -36,19 +35,9 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import DotProduct
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from infattn_nb import (
-    Attention,
-    AttentionRegressor,
-    ScaleMixture,
-    Tokens,
-    embed_features,
-    parallel,
-    patches,
-)
+from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, parallel
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.distributions.scale_mixture import Mixture
 from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
@@ -390,25 +379,6 @@ def fitted():
 
 
 @pytest.mark.long
-def test_shapes(fitted):
-    X, y = data(7, 4, 3)
-    assert fitted.predict(X).shape == (7, 2)
-    assert fitted.predict(X, return_std=True)[1].shape == (7, 2)
-    assert fitted.sample_y(X).shape == (7, 2, 1)
-    assert fitted.attention(X).shape == (7, 4)
-    assert fitted.predictive(X).logpdf(y[:, None]).shape == (7, 2)
-    np.testing.assert_allclose(fitted.attention(X).sum(1), 1.0)
-    longer = fitted.predict(
-        data(2, 9, 3)[0]
-    )  # sequences of another length are read by the same scores
-    assert longer.shape == (2, 2)
-    one = AttentionRegressor(readout="mean", random_state=0, **SMALL).fit(X, y)
-    assert one.predict(X).shape == (7,)
-    assert one.sample_y(X, 5).shape == (7, 5)
-    assert one.attention(X).shape == (7, 4, 4)
-
-
-@pytest.mark.long
 def test_predictions_do_not_depend_on_company(fitted):
     X, _ = data(600, 4, 3)
     for method in (fitted.predict, fitted.attention):
@@ -645,14 +615,6 @@ def test_stored_results_on_real_data(model):
     assert row["r2"] == pytest.approx(fresh["r2"], abs=1e-3)
 
 
-def test_a_stored_row_of_widths():
-    "Paired draws of the prior: only rounding may differ."
-    learning = import_module("learning")
-    fresh = pd.DataFrame(learning.run_width(0, 1, (16, 64, 256, 1024)))
-    stored = read("width").query("seed == 0 and outputs == 1").reset_index(drop=True)
-    pd.testing.assert_frame_equal(stored, fresh.astype(stored.dtypes), rtol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", nightly(["real", "longer"], "longer"))
@@ -731,25 +693,6 @@ def test_same_bytes_for_any_number_of_workers(pool):
     assert all(first == other for other in others)
 
 
-@pytest.mark.long
-def test_seeds_are_seeds():
-    X, y = data(4, 3, 2)
-    a, b, c = (
-        AttentionRegressor(random_state=r, **SMALL)
-        .fit(X, y)
-        .log_marginal_likelihood_value_
-        for r in (1, SeedSequence(1), 2)
-    )
-    assert a == b != c
-    g = default_rng(1)
-    m = AttentionRegressor(random_state=g, **SMALL).fit(X, y)
-    assert m.log_marginal_likelihood_value_ == a
-    np.testing.assert_array_equal(
-        m.predict(X), m.predict(X)
-    )  # prediction is a function
-    assert m.fit(X, y).log_marginal_likelihood_value_ != a  # a Generator is a state
-
-
 def test_a_failed_or_interrupted_fit_loses_nothing(monkeypatch):
     X, y = data(4, 3, 2)
     m = AttentionRegressor(random_state=0, **SMALL).fit(X, y)
@@ -794,81 +737,6 @@ def test_weights_that_are_uniform_at_a_finite_width():
 # --- bad input
 
 
-@pytest.mark.long
-def test_unusual_but_right():
-    X, y = data(4, 3, 2)
-    twice = AttentionRegressor(random_state=0, **SMALL).fit(
-        np.concatenate([X, X]), np.concatenate([y, y])
-    )
-    assert np.isfinite(twice.predict(X)).all()
-    wide = AttentionRegressor(random_state=0, **SMALL).fit(
-        X[:2], default_rng(0).standard_normal((2, 5))
-    )  # D > P
-    assert wide.predict(X).shape == (4, 5)
-    for target in (np.zeros(4), np.full(4, 3.0), 100 * y, [1, 2, 3, 4]):
-        assert np.isfinite(
-            AttentionRegressor(
-                random_state=0, n_islands=2, n_particles=16, n_moves=1, keep=0.5
-            )
-            .fit(X, target)
-            .predict(X)
-        ).all()
-    assert AttentionRegressor(random_state=0, **SMALL).fit(
-        0 * X, y
-    ).log_marginal_likelihood_value_ == pytest.approx(norm.logpdf(y, scale=0.1).sum())
-    assert np.isnan(
-        AttentionRegressor(random_state=0, n_islands=1, n_particles=16, n_moves=1)
-        .fit(X, y)
-        .log_marginal_likelihood_error_
-    )
-    assert np.isfinite(
-        AttentionRegressor(random_state=0, **SMALL).fit(X[:, :1], y).predict(X)
-    ).all()  # s = 1, then more tokens than it has seen
-    assert twice.fit(X[:, :, :1], y).predict(X[:, :, :1]).shape == (
-        4,
-    )  # fitted again to another embedding
-
-
-class Full:
-    "A terminal to which nothing can be written."
-
-    def isatty(self):
-        return True
-
-    def write(self, text):
-        raise OSError(28, "No space left on device")
-
-    def flush(self):
-        pass
-
-
-@pytest.mark.parametrize("stream", [None, Full()], ids=["none", "full"])
-@pytest.mark.long
-def test_a_bar_that_fails_freezes_no_fit(stream, monkeypatch):
-    "tqdm kept its lock when a write failed: the next fit never came back."
-    X, y = data(4, 3, 2)
-    silent = AttentionRegressor(random_state=0, **SMALL).fit(X, y)
-    monkeypatch.setattr(sys, "stderr", stream)
-    with ThreadPoolExecutor(1) as pool:
-        for _ in range(2):
-            fit = pool.submit(
-                AttentionRegressor(random_state=0, verbose=True, **SMALL).fit, X, y
-            )
-            assert (fit.result(timeout=60).latents_ == silent.latents_).all()
-
-
-@pytest.mark.slow
-def test_heads_in_a_grid_search():
-    X, y = data(8, 3, 2)
-    grid = GridSearchCV(
-        AttentionRegressor(random_state=0, **SMALL),
-        {"heads": np.array([1, 2, np.inf])},
-        cv=2,
-        error_score="raise",
-    ).fit(X, y)
-    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
-
-
 def test_scores_of_little():
     "One sequence has no spread; a weight counts as so many copies."
     X, Y = data(7, 3, 2, D=3)
@@ -893,69 +761,6 @@ def test_rough_posteriors_are_named():
 
 
 X, Y = data(4, 3, 2)
-NAN = np.where(np.arange(24).reshape(4, 3, 2) == 5, np.nan, X)
-BAD = [
-    (dict(), NAN, Y, ValueError, "`X` must be finite"),
-    (dict(), X, NAN[:, 0, 1] * np.nan, ValueError, "`y` must be finite"),
-    (dict(), X[0], Y, ValueError, r"`X` must be \(sequences, tokens, features\)"),
-    (dict(), X[:0], Y[:0], ValueError, "each at least 1"),
-    (dict(), X, Y[:3], ValueError, r"`y` must be \(4,\)"),
-    (dict(), X, X, ValueError, "`y` must be"),
-    (dict(), X.astype(str), Y, TypeError, "`X` must hold real numbers"),
-    (dict(), 1e60 * X, Y, ValueError, "`X` must be finite with squares below"),
-    (dict(), X, None, ValueError, "`y` must be given"),
-    (dict(), [[1.0], [1.0, 2.0]], Y, ValueError, "lists of different lengths"),
-    (dict(alpha=0), X, Y, ValueError, r"`alpha` must be in \(0, ∞\)"),
-    (dict(alpha=1e-30), X, Y, ValueError, "`alpha` must be at least"),
-    (dict(alpha="a"), X, Y, TypeError, "`alpha`"),
-    (dict(heads=0), X, Y, ValueError, "`heads` must be at least 1"),
-    (dict(heads=1.5), X, Y, TypeError, "`heads` must be an integer"),
-    (dict(width=0.5), X, Y, ValueError, "`width` must be a whole number"),
-    (dict(var_qk=-1.0), X, Y, ValueError, r"`var_qk` must be in \[0, ∞\)"),
-    (dict(var_vo=np.inf), X, Y, ValueError, "`var_vo` must be"),
-    (dict(keep=1.0), X, Y, ValueError, r"`keep` must be in \(0, 1\)"),
-    (dict(readout=3), X, Y, ValueError, "`readout` must be an output 0…2"),
-    (dict(readout="max"), X, Y, ValueError, "`readout` must be 'mean'"),
-    (dict(readout=0.5), X, Y, TypeError, "`readout`"),
-    (dict(mask="future"), X, Y, ValueError, "`mask` must be 'causal'"),
-    (dict(mask=np.ones((2, 2), bool)), X, Y, ValueError, r"`mask` must be \(3, 3\)"),
-    (dict(scaling="cubic"), X, Y, ValueError, "`scaling`"),
-    (dict(n_particles=1), X, Y, ValueError, "`n_particles` must be at least 2"),
-    (dict(n_islands=0), X, Y, ValueError, "`n_islands`"),
-    (dict(n_moves=0), X, Y, ValueError, "`n_moves`"),
-    (dict(random_state="x"), X, Y, TypeError, "`random_state`|`rng`"),
-]
-
-
-@pytest.mark.parametrize("case", range(len(BAD)))
-def test_bad_input_is_one_sentence(case):
-    options, X, y, kind, match = BAD[case]
-    with pytest.raises(kind, match=match) as e:
-        AttentionRegressor(**(dict(random_state=0) | SMALL | options)).fit(X, y)
-    assert str(e.value).count("\n") == 0
-
-
-def test_bad_input_after_fit():
-    m = AttentionRegressor(random_state=0, mask="causal", **SMALL).fit(X, Y)
-    for method in (
-        m.predict,
-        m.predictive,
-        m.sample_y,
-        m.attention,
-        AttentionRegressor().predict,
-    ):
-        with pytest.raises(ValueError, match="`X` must be"):
-            method(X[0])
-    with pytest.raises(
-        ValueError, match="`X` must have tokens of 2 numbers as in `fit`, got 3"
-    ):
-        m.predict(np.ones((1, 3, 3)))
-    with pytest.raises(ValueError, match="Invalid parameter 'head'"):
-        m.set_params(head=2)
-    with pytest.raises(ValueError, match="`n_samples` must be at least 1"):
-        m.sample_y(X, 0)
-
-
 # --- sequences of different lengths
 
 
@@ -1013,91 +818,6 @@ def test_padding_never_changes_a_fit():
             assert target(z)[0][m] == pytest.approx(
                 multivariate_normal(cov=S).logpdf(y)
             )
-
-
-def test_lists_of_one_length_are_arrays():
-    X, y = data(5, 3, 2)
-    a, b = (AttentionRegressor(random_state=0, **SMALL).fit(x, y) for x in (X, list(X)))
-    np.testing.assert_array_equal(a.latents_, b.latents_)
-    np.testing.assert_array_equal(
-        a.predict(X), b.predict(np.array([*X, None], dtype=object)[:-1])
-    )
-
-
-TABLE = np.ones((4, 6))
-
-
-@pytest.mark.parametrize(
-    "call, words",
-    [
-        (lambda: embed_features(np.ones(3)), "`X` must have shape"),
-        (lambda: embed_features(TABLE, query_scale=-1.0), "`query_scale`"),
-        (lambda: embed_features(TABLE.astype(str)), "`X` must hold"),
-        (lambda: patches(TABLE), "`images` must be"),
-        (lambda: patches(np.ones((2, 4, 4)), 3), "`size` must divide"),
-        (lambda: patches(np.ones((2, 4, 4)), 0), "`size` must divide"),
-        (lambda: patches(np.ones((2, 4, 4)), position_scale=-1.0), "`position_scale`"),
-        (lambda: patches(TABLE, shape=(2, 2)), "`shape` must be"),
-        (lambda: patches(np.ones((2, 4, 4)), query_scale=np.nan), "`query_scale`"),
-        (lambda: patches(np.ones((2, 4, 4)), size=1.5), "`size`"),
-        (
-            lambda: AttentionRegressor().fit(TABLE, Y),
-            r"embed_features\(X\), images by patches\(X\)",
-        ),
-        (
-            lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((3, 3))], Y[:2]),
-            r"`X\[1\]` must have shape",
-        ),
-        (
-            lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((0, 2))], Y[:2]),
-            r"`X\[1\]` must have at least one token",
-        ),
-        (
-            lambda: AttentionRegressor(readout=1, **SMALL).fit(
-                [np.ones((2, 2)), np.ones((1, 2))], Y[:2]
-            ),
-            "`readout` must be an output 0…0",
-        ),
-        (
-            lambda: AttentionRegressor(optimizer="adam").fit(X, Y),
-            "`optimizer` must be 'evidence'",
-        ),
-        (
-            lambda: AttentionRegressor(n_moves="many").fit(X, Y),
-            "`n_moves` must be 'auto'",
-        ),
-        (lambda: AttentionRegressor(n_steps=0).fit(X, Y), "`n_steps`"),
-        (lambda: AttentionRegressor().compare([1]), "`compare` must follow `fit`"),
-        (
-            lambda: AttentionRegressor(**SMALL).fit(X, Y).compare([0]),
-            "`heads` must be at least 1",
-        ),
-        (
-            lambda: AttentionRegressor(**SMALL).predict(
-                X, return_std=True, return_cov=True
-            ),
-            "`return_std` must be False",
-        ),
-        (
-            lambda: AttentionRegressor().expected_seconds(X, Y[:2]),
-            r"`y` must be \(4,\)",
-        ),
-        (
-            lambda: AttentionRegressor(**SMALL).predictive(X).ppf(2.0),
-            "`q` must hold numbers",
-        ),
-        (
-            lambda: AttentionRegressor(**SMALL).predictive(X).interval(1.0),
-            "`confidence`",
-        ),
-        (lambda: AttentionRegressor(**SMALL).predictive(X).rvs(-1), "`size`"),
-        (lambda: AttentionRegressor(**SMALL).plot_attention(TABLE), "`X` must be"),
-    ],
-)
-def test_more_bad_input(call, words):
-    with pytest.raises((ValueError, TypeError), match=words) as e:
-        call()
-    assert "\n" not in str(e.value)
 
 
 # --- answers
@@ -1189,24 +909,6 @@ def test_normalized_targets_keep_their_own_units(heads):
         X, np.full(8, 3.0)
     )
     np.testing.assert_allclose(constant.predict(X), 3.0)
-
-
-@pytest.mark.long
-def test_a_picture_of_attention(undrawn):
-    X, y = ragged()
-    for readout in (-1, "mean"):
-        m = AttentionRegressor(readout=readout, random_state=0, **SMALL).fit(X, y)
-        ax = m.plot_attention(X)
-        assert ax.images[0].get_array().shape == (6, max(map(len, X)))
-        assert ax.get_xlabel() == "token"
-        assert m.plot_attention(X[:2], ax=ax) is ax
-
-
-def test_the_expected_time_grows_with_the_work():
-    X, y = data(12, 4, 4)
-    few, many = (AttentionRegressor(n_moves=k).expected_seconds(X, y) for k in (1, 64))
-    assert 0 < few < many
-    assert AttentionRegressor(np.inf).expected_seconds(X, y) > 0
 
 
 @pytest.mark.slow
@@ -1339,60 +1041,6 @@ def test_scikit_learn_clients():
     assert search.predict(X).shape == (12,)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_more_scikit_learn_clients():
-    "Pipeline from a table, cross-validation, lists of sequences, pickle."
-    rng = default_rng(0)
-    table, y = rng.standard_normal((20, 2)), rng.standard_normal(20)
-    tuned = AttentionRegressor(
-        np.inf,
-        optimizer="evidence",
-        normalize_y=True,
-        random_state=0,
-        keep=0.5,
-        n_islands=2,
-        n_particles=16,
-        n_moves=1,
-    )
-    pipe = make_pipeline(
-        StandardScaler(), FunctionTransformer(embed_features), tuned
-    ).fit(table, y)
-    assert pipe.predict(table).shape == (20,)
-    search = GridSearchCV(
-        pipe,
-        {
-            "attentionregressor__heads": [1, np.inf],
-            "functiontransformer__kw_args": [
-                dict(query_scale=1.0),
-                dict(query_scale=2.0),
-            ],
-        },
-        cv=2,
-    ).fit(table, y)
-    assert search.predict(table).shape == (20,)
-    m = AttentionRegressor(random_state=0, **SMALL)
-    X, y = ragged(12)
-    assert np.isfinite(cross_val_score(m, X, y, cv=3)).all()
-    m.fit(X, y)
-    np.testing.assert_array_equal(
-        pickle.loads(pickle.dumps(m)).predict(X), m.predict(X)
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_cross_validation_on_two_processes():  # whose imports take long
-    X, y = data(20, 3, 2)
-    one, two = (
-        cross_val_score(
-            AttentionRegressor(random_state=0, **SMALL), X, y, cv=3, n_jobs=k
-        )
-        for k in (1, 2)
-    )
-    np.testing.assert_array_equal(one, two)
-
-
 def test_as_in_gaussian_process_regressor():
     """Uniform weights against scikit-learn's Gaussian process with the linear kernel of
     the mean tokens.
@@ -1440,21 +1088,3 @@ def test_weights_of_sequences_are_routed():
     m.fit(X[6:], y[6:])
     assert scores[0] == pytest.approx(m.score(X[:6], y[:6], w[:6]), rel=1e-12)
     assert scores[0] != pytest.approx(m.score(X[:6], y[:6]), rel=1e-3)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.long
-def test_whole_floats_are_heads():
-    """The index that `compare` returns can be given back: 2.0 is two heads; 1.5 and
-    True are none.
-    """
-    rng = default_rng(0)
-    X, y = rng.standard_normal((8, 3, 2)), rng.standard_normal(8)
-    options = dict(n_particles=16, n_islands=2, n_moves=1, random_state=0)
-    two, floats = (AttentionRegressor(H, **options).fit(X, y) for H in (2, 2.0))
-    np.testing.assert_array_equal(two.predict(X), floats.predict(X))
-    index = two.compare(heads=(1, 2, np.inf)).index
-    assert [AttentionRegressor(H, **options).fit(X, y).score(X, y) for H in index[:2]]
-    for wrong in (1.5, True, "2", 0.0):
-        with pytest.raises((ValueError, TypeError), match="`heads`"):
-            AttentionRegressor(wrong, **options).fit(X, y)

@@ -211,3 +211,11 @@ def test_systematic_resampling():
     n = np.bincount(systematic(w, 1000, default_rng(1)), minlength=40)
     assert n.sum() == 1000
     assert (np.abs(n - 1000 * w / w.sum()) <= 1 + 1e-9).all()
+
+
+def test_the_effective_fraction_by_hand():
+    "(Σw)²/(M Σw²), whatever the weights are multiplied by."
+    assert smc.effective_fraction(np.full(5, -700.0)) == pytest.approx(1)
+    assert smc.effective_fraction(np.log([1.0, 2.0, 3.0]) + 900) == pytest.approx(
+        36 / 42
+    )

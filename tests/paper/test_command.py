@@ -1,10 +1,6 @@
 """The command of the paper's figures: costs, bars, places and seeds."""
 
-import io
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -27,39 +23,6 @@ def testcost_table():
         ["heads", "1.1", "h"],
         ["total", "1.1", "h"],
     ]
-
-
-def test_the_bar_tells_the_whole(tmp_path, monkeypatch, undrawn):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    paths = reproduce(tmp_path, "fig1b, fig2a", trials=1, samples=32, verbose=True)
-    bar = screen.getvalue()
-    assert "figure 1 of 2 (fig2a)" in bar
-    assert "figure 2 of 2 (fig1b) 100 %" in bar
-    assert "00:00 left" in bar  # the cheapest first
-    assert [path.stem for path in paths] == ["fig1b", "fig2a"]
-    monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    reproduce(tmp_path, "fig2a", trials=1, samples=32)
-    assert not screen.getvalue()
-
-
-@pytest.mark.slow
-def test_a_closed_stream_of_errors_stops_no_figure(tmp_path):
-    "`infattn_figures 2>&-` died without a word."
-    command = Path(sys.executable).with_name("infattn_figures")
-    options = "--only fig2a --trials 1 --samples 32 --out figures"
-    done = subprocess.run(
-        f"'{command}' {options} 2>&-",
-        shell=True,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0
-    assert (tmp_path / "figures/fig2a.png").exists()
 
 
 def test_two_runs_in_one_folder_keep_their_timings(tmp_path, undrawn):

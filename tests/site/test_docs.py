@@ -94,20 +94,6 @@ def test_a_docstring_opens_with_words(name):
     assert re.match(r".*?[.?!:)…$]\s*(\n\n|$)", doc, flags=re.S), doc[:100]
 
 
-def test_a_bare_parameter_is_seen():
-    def f(a: int, b):
-        """Do it.
-
-        Parameters
-        ----------
-        a
-            how often
-        """
-
-    assert entries(text(f)) == {"a": "    how often"}
-    assert [p.annotation is p.empty for p in parameters(f)] == [False, True]
-
-
 RESULTS = {
     "Chain",
     "Gradients",
@@ -166,9 +152,3 @@ def test_pages_name_options_that_there_are(page):
     text = "\n".join(source for _, source in cells(NBS / f"{page}.ipynb", "markdown"))
     found = unknown_options(text)
     assert not found, found
-
-
-def test_an_option_of_yesterday_is_seen():
-    assert unknown_options(
-        "`Thresholds(similar=.9)` and `max_cosine=.9`, `a == b`"
-    ) == ["similar"]

@@ -15,18 +15,7 @@ from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
-from run_pages import (
-    CODED,
-    EXECUTED,
-    NBS,
-    PAGES,
-    ROOT,
-    cells,
-    data_of,
-    digest,
-    name,
-    plain,
-)
+from run_pages import CODED, EXECUTED, NBS, PAGES, ROOT, cells, digest, name
 
 each = pytest.mark.parametrize("path", PAGES, ids=name)
 
@@ -50,33 +39,6 @@ def test_modules_are_the_notebooks(copy):
         assert (copy / module.relative_to(ROOT)).read_text() == module.read_text(), (
             module
         )
-
-
-def update(root):
-    subprocess.run(
-        [Path(sys.executable).with_name("nbdev_update")],
-        cwd=root,
-        check=True,
-        capture_output=True,
-    )
-
-
-def test_modules_may_be_edited(copy):
-    """`nbdev_update` takes a change to its notebook, and leaves all other notebooks
-    alone.
-    """
-    path = copy / "infattn_nb/netsor/architectures.py"
-    path.write_text(
-        path.read_text().replace("    G: Any = X\n", "    G: Any = +X\n", 1)
-    )
-    update(copy)
-    changed = [
-        name(p)
-        for p in PAGES
-        if p.read_text() != (copy / p.relative_to(ROOT)).read_text()
-    ]
-    assert changed == ["netsor/architectures"]
-    assert "G: Any = +X" in (copy / "nbs/netsor/architectures.ipynb").read_text()
 
 
 def module_of(path):
@@ -176,40 +138,6 @@ def test_outputs_were_stored_by_this_code(page):
     """
     known = json.loads(EXECUTED.read_text())[page]
     assert known == digest(NBS / f"{page}.ipynb"), "run `python tools/run_pages.py`"
-
-
-def test_a_page_whose_data_change_is_stale(tmp_path):
-    (tmp_path / "data").mkdir()
-    for file in ("a.csv", "b_1.json", "b_2.json", "other.csv"):
-        (tmp_path / "data" / file).write_text("1")
-    page = tmp_path / "page.ipynb"
-    page.write_text(
-        json.dumps(
-            {
-                "cells": [
-                    {
-                        "cell_type": "code",
-                        "source": ['read("data/a.csv")\n', 'read(f"data/b_{k}.json")'],
-                    }
-                ]
-            }
-        )
-    )
-    assert [p.name for p in data_of(page)] == ["a.csv", "b_1.json", "b_2.json"]
-    fresh = digest(page)
-    (tmp_path / "data/other.csv").write_text("2")
-    assert digest(page) == fresh
-    (tmp_path / "data/b_2.json").write_text("2")
-    assert digest(page) != fresh
-
-
-def test_words_about_code_do_not_make_a_page_stale():
-    code = "def f(x):\n    return x"
-    assert (
-        plain('def f(x): # comment\n    """Docs.\n\n    More."""\n\n    return x')
-        == plain(code)
-        != plain("def f(x):\n    return -x")
-    )
 
 
 @pytest.mark.slow

@@ -74,51 +74,6 @@ def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
     assert run.stdout.strip() == "(3, 2)", run.stderr
 
 
-DESCRIBE = (
-    "from setuptools import build_meta; "
-    "print(build_meta.prepare_metadata_for_build_wheel('.'))"
-)
-
-
-@pytest.mark.parametrize("published", [False, True])
-def test_addresses_appear_when_they_exist(published, tmp_path):
-    """The metadata as PyPI reads them: every link and picture is absolute, and there is
-    none of ours before the switch is on.
-    """
-    for name in ("setup.py", "settings.ini", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    settings = tmp_path / "settings.ini"
-    settings.write_text(
-        re.sub(
-            "^published = .*",
-            f"published = {published}",
-            settings.read_text(),
-            flags=re.M,
-        )
-    )
-    (tmp_path / "infattn_nb").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", DESCRIBE],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    text = (tmp_path / done.stdout.splitlines()[-1] / "METADATA").read_text(
-        encoding="utf-8"
-    )
-    assert "\nLicense-Expression: Apache-2.0\n" in text
-    links = re.findall(r"\]\(([^)]*)\)", text)
-    assert all(link.startswith(("https://", "#")) for link in links) == published
-    assert (CFG["user"] + "." in text) == (CFG["git_url"] in text) == published
-    for link in (
-        "/essay.html",
-        "/convergence/regimes.html#sec-calculator",
-        "/nbs/images/limit.png",
-    ):
-        assert any(x.endswith(link) for x in links) == published
-
-
 def test_light_import():
     code = (
         "import sys; from infattn_nb import Attention; sys.exit(any(m.split('.')[0] "
@@ -237,37 +192,6 @@ def levels_of(below):
         sorter.done(*level)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import infattn_nb",
-        "import infattn_nb as package",
-        "def f():\n    from infattn_nb import Attention",
-    ],
-)
-def test_imports_of_the_whole_package_are_seen(line, tmp_path):
-    (tmp_path / "module.py").write_text(line)
-    assert set(imported("attention.module", tmp_path / "module.py")) == {"infattn_nb"}
-
-
-@pytest.mark.parametrize(
-    "line, seen",
-    [
-        ("from ..paper.figures import sweep", True),
-        ("def f():\n    from ..paper import figures", True),
-        ("import infattn_nb.paper.figures", True),
-        ("import infattn_nb.paper.figures as f", True),
-        ("from .tokens import Tokens", False),
-        ("import numpy", False),
-    ],
-)
-def test_late_imports_are_seen(line, seen, tmp_path):
-    (tmp_path / "module.py").write_text(line)
-    assert (
-        "paper.figures" in set(imported("attention.module", tmp_path / "module.py"))
-    ) == seen
-
-
 def test_no_private_name_is_imported():
     for path in FILES.values():
         for node in ast.walk(tree(path)):
@@ -313,43 +237,3 @@ except AttributeError as error: print(error)
 assert not [m for m in set(sys.modules) - before if "scipy" in m or "netsor." in m]"""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "did you mean infattn_nb.convergence.gaussian?" in run.stdout, run.stderr
-
-
-@pytest.mark.parametrize(
-    "line, error",
-    [
-        ("from infattn_nb import Atention", "ImportError"),
-        ("import infattn_nb; infattn_nb.Atention", "AttributeError"),
-    ],
-)
-def test_a_misspelt_name_fails_at_once(line, error):
-    "With the nearest name, and before anything large is imported."
-    code = f"""import sys
-try: exec({line!r})
-except {error} as e: print(e)
-sys.exit("matplotlib" in sys.modules)"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "did you mean infattn_nb.Attention?" in run.stdout, run.stderr
-
-
-def test_star_import_brings_all_names():
-    space = {}
-    exec("from infattn_nb import *", space)
-    assert set(infattn_nb.__all__) <= set(space)
-    assert not hasattr(infattn_nb, "nothing")
-    assert infattn_nb.attention.layer.Attention is infattn_nb.Attention
-
-
-@pytest.mark.parametrize(
-    "name, place",
-    [
-        ("tanh", "nonlinearities"),
-        ("split", "theory"),
-        ("poisson_dirichlet_limit", "convergence"),
-        ("figure_1a", "paper"),
-    ],
-)
-def test_a_name_one_level_down_says_where(name, place):
-    with pytest.raises(AttributeError, match=f"it is infattn_nb.{place}.{name}"):
-        getattr(infattn_nb, name)

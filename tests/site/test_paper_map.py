@@ -13,7 +13,6 @@ import pytest
 from public import PUBLIC
 from written import PAGES, ROOT
 
-from infattn_nb import Program
 
 FOLDER = ROOT / "nbs/reference"  # of the page
 ITEMS = """§2.1, P(1); P(2)–P(4); §2.1 (i), (ii); §2.2, P(5); §2.2, P(6); Definition 1
@@ -157,56 +156,3 @@ def test_every_statement_of_the_site_is_on_the_map():
     }
     assert len(boxes) > 15, boxes - linked
     assert boxes <= linked, boxes - linked
-
-
-def test_what_does_not_exist_is_seen():
-    assert list(
-        wrong_links(
-            "[a](../theory/theorem.ipynb#theorem-1), [b](../theory/theorem.ipynb#x), "
-            "[c](../theory/theorem.ipynb), [d](99.ipynb#x)"
-        )
-    ) == ["../theory/theorem.ipynb#x", "../theory/theorem.ipynb#", "99.ipynb#x"]
-    assert list(
-        wrong_symbols(
-            "`Limit.given`, `Limit.take`, `netsor.score_paths.Paths`, `nowhere.x`"
-        )
-    ) == ["Limit.take", "nowhere.x"]
-    assert list(
-        wrong_tests("row (site/paper_map), column (site/paper_map), row (none)")
-    ) == ["column (site/paper_map)", "row (none)"]
-
-
-def test_names_on_the_notation_page():
-    "Methods and functions in its tables exist."
-    names = {
-        "Tokens.gram",
-        "Tokens.kernel",
-        "Attention.scores",
-        "Attention.law",
-        "simulate_dense",
-        "wishart_factor",
-        "HierarchicalGaussian.covariances",
-        "HierarchicalGaussian.marginal",
-        "Limit.given",
-        "Limit.cov",
-        "netsor.score_paths.Paths.scores",
-        "netsor.score_paths.Paths.mean",
-        "Program.inputs",
-        "Program.matrix",
-        "Program.score",
-        "reproduce",
-    }
-    assert not list(wrong_symbols(" ".join(f"`{n}`" for n in names)))
-    for name in names:
-        assert re.search(
-            rf"\b{name.rpartition('.')[2]}\b", text("nbs/reference/notation.ipynb")
-        ), name
-
-
-def test_no_transposes():
-    "Gradients need them; a program cannot even be written."
-    p = Program()
-    W, (h,) = p.matrix(), p.inputs([[1.0]])
-    assert not hasattr(W, "T")
-    with pytest.raises(TypeError):
-        h @ W

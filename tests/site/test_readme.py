@@ -59,34 +59,6 @@ def test_two_commands():
     assert 'eval "$command"' in ci
 
 
-def test_what_it_is_comes_first():
-    """The picture, how to install it, an example, sizes, ways to read; nothing that
-    only the site can do.
-    """
-    text = readme()
-    order = [
-        "# Attention at every width",
-        "infattn_nb is a Python package",
-        "](nbs/images/networks.png)",
-        "](nbs/images/limit.png)",
-        "**What is true.**",
-        "## Install",
-        "pip install .",
-        "infattn_figures",
-        "nbdev_test && pytest",
-        "## An example in seven lines",
-        "| excess kurtosis |",
-        "## What you can do here",
-        "## Ways to read",
-        "## Cite",
-    ]
-    assert sorted(order, key=text.index) == order
-    assert "data-live" not in text
-    assert "Next:" not in text
-    example = re.search(r"^```python\n(.*?)^```", text, flags=re.M | re.S)[1]
-    assert len(example.splitlines()) == 7
-
-
 def test_no_dead_addresses():
     "Until it is published, nothing names an address where it is to be."
     assert CFG.getboolean("published") or CFG["git_url"] not in readme()

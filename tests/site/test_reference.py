@@ -49,16 +49,6 @@ def test_every_class_has_a_page_with_all_methods(name):
         assert inspect.getdoc(member)
 
 
-def test_examples_are_of_classes():
-    ids = [
-        cell["id"]
-        for cell in api_pages.PAGES["reference/classes.ipynb"]
-        if cell["id"].endswith("-ex")
-    ]
-    assert len(ids) > 12
-    assert {id[3:-3] for id in ids} <= {name.lower() for name in CLASSES}
-
-
 @pytest.mark.parametrize("file", PAGES)
 def test_pages_are_markdown_and_their_links_lead_somewhere(file):
     text = PAGES[file].partition("\n---\n")[2]
@@ -104,57 +94,3 @@ def test_an_inventory_leads_to_every_name():
             assert not anchor or f"{{#{anchor}}}" in text
         else:
             assert (ROOT / "nbs" / page.replace(".html", ".ipynb")).exists()
-
-
-def test_only_what_users_call_is_listed():
-    assert "start" not in api_pages.methods(PUBLIC["Transformer"])
-    assert "chain" in api_pages.methods(PUBLIC["Transformer"])
-
-
-def test_a_parameter_without_its_meaning_would_be_seen():
-    "The reader of docstrings: names, types, meanings and sections."
-
-    def f(a: float, b=2, *, c=None):
-        """Do it.
-
-        Parameters
-        ----------
-        a : int
-            first | one
-        b : number
-            second,
-            longer
-
-        Returns
-        -------
-        float
-            all
-
-        Raises
-        ------
-        ValueError
-            if not
-        """
-
-    text = api_pages.described("f", f)
-    assert text.startswith("```python\nf(a, b=2, *, c=None)\n```\n\nDo it.\n\n")
-    assert r"| <code>a</code> | <code>float</code> | first \| one |" in text
-    assert "| <code>b</code> | <code>number</code> | second, longer |" in text
-    assert "**Returns** float: all" in text
-    assert "**Raises** ValueError: if not" in text
-
-
-def test_types_stand_in_tables_and_law_stands_first():
-    page = PAGES["attention.qmd"]
-    assert "| <code>heads</code> | <code>float</code> |" in page
-    kinds = [
-        kind
-        for page in PAGES.values()
-        for kind in re.findall(
-            r"^\| <code>[^|]*</code> \| <code>(.*?)</code> \|", page, flags=re.M
-        )
-    ]
-    assert len(kinds) > 300
-    assert all(len(kind) < 70 and "._" not in kind for kind in kinds)
-    assert not [kind for kind in kinds if re.search(r"Union|Optional", kind)]
-    assert re.search(r"^## Attention.<wbr>(\w+)", page, flags=re.M)[1] == "law"

@@ -208,14 +208,6 @@ def test_opens_with_title_and_claim(page):
     )
 
 
-@on_every_page
-def test_title_survives(page, site):
-    front = site[page].front
-    first = "".join(stored(page)[0]["source"])
-    assert first == f"# {front['title']}\n\n> {front['description']}"
-    assert set(front) == {"title", "description", "output-file"}
-
-
 # Names and definitions
 
 
@@ -228,32 +220,6 @@ def test_a_linked_name_has_one_home(page, site):
         rf"\[`([\w.]+)(?:\(\))?`\]\({re.escape(HOST)}[\w/]+\.html#", site[page].markdown
     ):
         assert len(HOMES[word]) == 1, f"`{word}` is defined in {', '.join(HOMES[word])}"
-
-
-@on_every_page
-def test_definitions_stand_in_their_order(page, project):
-    """As the site shows them, each linked to its own module; nbdev reverses those of a
-    cell.
-    """
-    made = (project / "_proc" / f"{page}.ipynb").read_text(encoding="utf-8")
-    ordered = api_pages.in_order(json.loads(made), f"{page}.ipynb")
-    shown = [
-        (m[1], text)
-        for c in ordered["cells"]
-        if (m := api_pages.SHOWN.search("".join(c["source"])))
-        and (text := _markdown(c))
-    ]
-    links = [
-        re.search(rf"{re.escape(BLOB)}infattn_nb/([\w/]+)\.py#L(\d+)", text)
-        for word, text in shown
-        if word in HOMES
-    ]
-    packages = {link[1].replace("/", ".") for link in links}
-    lines = [int(link[2]) for link in links]
-    assert len(packages) <= 1
-    assert lines == sorted(lines)
-    for word, _ in shown:
-        assert not packages or f"infattn_nb.{[*packages][0]}" in HOMES[word], word
 
 
 # Mathematics
@@ -337,21 +303,6 @@ def test_lists_are_meant(page, site):
 def test_targets_are_unique(page, site):
     twice = [t for t, k in site[page].targets.items() if k > 1]
     assert not twice, twice
-
-
-@on_every_page
-def test_no_cell_takes_the_anchor_of_a_definition(page):
-    """Quarto gives a code cell's id to its box, and nbdev a lower-case anchor to each
-    documented name.
-    """
-    cells = [c for c in stored(page) if c["cell_type"] == "code"]
-    defined = {
-        n.lower()
-        for c in cells
-        if "#| export" in "".join(c["source"])
-        for n in re.findall(r"^(?:class|def) (\w+)", "".join(c["source"]), flags=re.M)
-    }
-    assert not defined & {c["id"] for c in cells}
 
 
 def test_figure_and_section_names_are_unique_over_all_pages(site):
@@ -466,27 +417,6 @@ def test_figures_have_caption_and_alt(page, site):
 
 
 @on_every_page
-def test_options_stand_once(page, site):
-    for c in site[page].cells:
-        keys = re.findall(r"^#\|\s*([\w-]+):", "".join(c["source"]), flags=re.M)
-        assert c["cell_type"] != "code" or len(keys) == len(set(keys)), keys
-
-
-@on_every_page
-def test_long_figure_code_is_folded(page, site):
-    "Matplotlib does not stand between the text and its picture."
-    for c in site[page].cells:
-        lines = [
-            line
-            for line in "".join(c["source"]).splitlines()
-            if not line.startswith("#|")
-        ]
-        o = options(c) if c["cell_type"] == "code" else {}
-        if str(o.get("label", "")).startswith("fig-") and len(lines) > 5:
-            assert o.get("code-fold") is True or o.get("echo") is False, lines[0]
-
-
-@on_every_page
 def test_outputs_are_fit_to_print(page):
     for c in stored(page):
         for o in c.get("outputs", []):
@@ -498,17 +428,6 @@ def test_outputs_are_fit_to_print(page):
             assert not re.search(
                 r"/(work|tmp|home|root|usr|Users)/|Traceback|Warning:| at 0x", text
             ), text
-
-
-def test_size_of_stored_outputs():
-    assert (
-        sum(
-            len(json.dumps(c.get("outputs")))
-            for page in map(run_pages.name, PAGES)
-            for c in stored(page)
-        )
-        < 15e6
-    )
 
 
 # Reading order and accessibility
@@ -555,61 +474,6 @@ def sidebar(contents=None):
 
 def test_sidebar_lists_every_page_once():
     assert sorted(sidebar()) == sorted(f"{run_pages.name(p)}.ipynb" for p in PAGES)
-
-
-def luminance(colour):
-    r, g, b = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return sum(
-        w * (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4)
-        for w, c in zip((0.2126, 0.7152, 0.0722), (r, g, b))
-    )
-
-
-def contrast(a, b):
-    "Ratio of WCAG 2.2, from 1 to 21."
-    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_contrast(theme):
-    "Text reaches 4.5 (AA) on every ground it stands on."
-    colour = dict(
-        re.findall(
-            r"^\$([\w-]+): (#[0-9a-f]{6}) !default;",
-            (NBS / f"{theme}.scss").read_text(),
-            flags=re.M,
-        )
-    )
-    for ground in ("body-bg", "ground", "code-bg"):
-        for text in ("body-color", "link-color", "quiet"):
-            assert contrast(colour[text], colour[ground]) >= 4.5, (text, ground)
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_quarto_does_not_keep_its_own_greys(theme):
-    """Quarto sets these before a theme may: with `!default` ours would be ignored, and
-    plain outputs black on dark.
-    """
-    for name in ("border-color", "text-muted", "pre-color"):
-        assert re.search(
-            rf"^\${name}: [^!]*;", (NBS / f"{theme}.scss").read_text(), flags=re.M
-        ), name
-
-
-def test_figures_share_the_colours_of_the_page():
-    colour = dict(
-        re.findall(
-            r"^\$([\w-]+): (#[0-9a-f]{6}) !default;",
-            (NBS / "light.scss").read_text(),
-            flags=re.M,
-        )
-    )
-    style = (ROOT / "infattn_nb/infattn.mplstyle").read_text()
-    assert (
-        re.search(r"axes.prop_cycle: cycler\('color', \['(\w+)'", style)[1]
-        == colour["link-color"][1:]
-    )
 
 
 # Publishing

@@ -129,16 +129,3 @@ def test_one_idea_per_line(kind, most):
         if kind(node)
     ]
     assert len(found) <= most, found
-
-
-@pytest.mark.parametrize(
-    "line, kind",
-    [
-        ("a, b = x, y", packed),
-        ("if a: b", compound),
-        ("with a: b", compound),
-        ("f(x), g(y)", tuple_statement),
-    ],
-)
-def test_packed_lines_are_seen(line, kind):
-    assert kind(ast.parse(line).body[0])

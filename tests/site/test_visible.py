@@ -8,52 +8,9 @@ import sys
 import pytest
 from every import on_every_page
 from run_pages import name
-from written import (
-    NBS,
-    PAGES,
-    from_nowhere,
-    is_visible,
-    read,
-    text,
-    visible,
-    with_imports,
-)
+from written import NBS, PAGES, from_nowhere, is_visible, read, text, visible
 
 each = pytest.mark.parametrize("path", PAGES, ids=name)
-
-
-def test_names_that_come_from_nowhere_are_seen():
-    assert (
-        from_nowhere(
-            ["import numpy as np", "x = np.ones(3)\nf = lambda y: y + x", "f(1)"]
-        )
-        == []
-    )
-    assert from_nowhere(["x = np.ones(3)", "import numpy as np"]) == ["np"]
-    assert from_nowhere(["x = x + 1"]) == ["x"]
-    assert from_nowhere(["def f(): return later()", "f()"]) == ["later"]
-    assert from_nowhere(
-        ["total = 0\nfor k in range(3): total += k", "[k*z for k in range(3)]"]
-    ) == ["z"]
-
-
-def test_missing_imports_stand_among_those_of_the_page():
-    sources = [
-        "#| hide\nfrom scipy.stats import norm as normal",
-        "from infattn_nb import Tokens\nimport numpy as np",
-        "normal.rvs(3)\nAttention(Tokens(2), 1).law().std()",
-    ]
-    cells = [
-        {"cell_type": "code", "metadata": {}, "source": [source]} for source in sources
-    ]
-    shown = with_imports({"cells": cells})["cells"]
-    assert text(shown[1]).splitlines() == [
-        "import numpy as np",
-        "from scipy.stats import norm as normal",
-        "",
-        "from infattn_nb import Attention, Tokens",
-    ]
-    assert text(shown[2]) == sources[2]
 
 
 @on_every_page

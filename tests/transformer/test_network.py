@@ -16,7 +16,6 @@ from infattn_nb import (
     Transformer,
     embedding_cov,
     from_config,
-    from_torch,
     parallel,
 )
 from infattn_nb.convergence import participation_moments, row_overlap
@@ -483,120 +482,6 @@ def test_same_bytes_everywhere(n):
     assert t.chain(n, 0, 0).gram.shape == (0, 2, 2, 2)
 
 
-T = Transformer.uniform(np.eye(3), layers=1, heads=2)
-REJECTED = [
-    (lambda: Transformer.uniform(np.eye(3)[:2]), ValueError, "`cov` must be square"),
-    (
-        lambda: Transformer.uniform([[1, 2], [2, 1]]),
-        ValueError,
-        "positive semidefinite",
-    ),
-    (lambda: Transformer.uniform(np.eye(3)[None]), ValueError, "`cov` must be one"),
-    (lambda: Transformer.uniform(np.eye(3), [1, 2]), ValueError, "`mean` must be"),
-    (
-        lambda: Transformer.uniform(np.eye(3), layers=0),
-        ValueError,
-        "`layers` must be at least 1",
-    ),
-    (
-        lambda: Transformer.uniform(np.eye(3), heads=2.5),
-        TypeError,
-        "`heads` must be an integer",
-    ),
-    (
-        lambda: Transformer.uniform(np.eye(3), head_width=0.5),
-        TypeError,
-        "`head_width` must be an integer",
-    ),
-    (
-        lambda: Transformer.uniform(np.eye(3), norm_placement="batch"),
-        ValueError,
-        "`norm_placement` must be 'pre' or 'post'",
-    ),
-    (
-        lambda: Transformer.uniform(np.eye(3), kind=None),
-        ValueError,
-        "`kind` must be 'layer'",
-    ),
-    (lambda: Transformer.uniform(np.eye(3), eps=-1.0), ValueError, "`eps` must be"),
-    (lambda: Transformer.uniform(np.eye(3), ff="4"), TypeError, "`ff` must hold"),
-    (
-        lambda: Transformer.uniform(np.eye(3), activation=3),
-        TypeError,
-        "`activation` must be a function",
-    ),
-    (lambda: Transformer.uniform(np.eye(3), mask="left"), ValueError, "`mask` must be"),
-    (
-        lambda: Transformer.uniform(np.eye(3), mask=np.eye(2, dtype=bool)),
-        ValueError,
-        "`mask` must have shape",
-    ),
-    (lambda: Transformer.uniform(np.eye(3), var_q=np.nan), ValueError, "`var_q` must"),
-    (
-        lambda: Transformer.uniform(np.eye(3), layers=2, var_o=[1.0, 2.0, 3.0]),
-        ValueError,
-        "one per layer",
-    ),
-    (
-        lambda: Transformer.uniform(np.eye(3), embeddings=np.eye(3)),
-        ValueError,
-        "`embeddings` must have",
-    ),
-    (lambda: T.chain(7), ValueError, "multiple of heads"),
-    (lambda: T.chain(0), ValueError, "`width` must be"),
-    (lambda: T.chain("8"), TypeError, "`width` must be"),
-    (
-        lambda: Transformer.uniform(np.eye(3), layers=1, heads=2, ff=0.3).chain(8),
-        ValueError,
-        "whole number of hidden units from 1 to 1e11",
-    ),
-    (lambda: T.chain(2), ValueError, "exceed the rank"),
-    (lambda: T.chain(8, coords=9), ValueError, "`coords` must not exceed"),
-    (lambda: T.chain(8, coords=-1), ValueError, "`coords` must be at least 0"),
-    (lambda: T.chain(8, -1), ValueError, "`size` must not be negative"),
-    (lambda: T.chain(8, 1, "seed"), TypeError, "`rng` must be"),
-    (
-        lambda: Transformer.uniform(
-            np.eye(1), layers=1, heads=1, eps=0.0, random_embeddings=True
-        ).chain(1),
-        ValueError,
-        "`eps` must be positive at width 1",
-    ),
-    (lambda: T.kernel(draws=3), ValueError, "`draws` must be at least 16"),
-    (lambda: embedding_cov([]), ValueError, "`texts` must be"),
-    (lambda: embedding_cov([1, 2], -1.0), ValueError, "`var_token` must be"),
-    *(
-        (lambda labels=labels: embedding_cov(labels), ValueError, "`texts` must")
-        for labels in (
-            [1.0, np.nan, np.nan],
-            np.array([1, np.nan]),
-            [[1], [np.nan]],
-            ["a", ["b"]],
-            [[["a"]]],
-            [np.ones(2), 1],
-        )
-    ),
-    *(
-        (
-            lambda labels=labels: Transformer.uniform(np.eye(3), texts=labels),
-            ValueError,
-            "`texts` must",
-        )
-        for labels in ([[0], [1], [2]], [0, np.nan, np.nan], 3)
-    ),
-    (lambda: from_torch(3, np.eye(3)), TypeError, "`module` must be"),
-]
-
-
-@pytest.mark.parametrize("k", range(len(REJECTED)))
-def test_rejected_in_one_sentence(k):
-    call, kind, text = REJECTED[k]
-    with pytest.raises(kind, match=text) as e:
-        call()
-    assert len(str(e.value).splitlines()) == 1
-    assert len(str(e.value)) < 300
-
-
 def test_a_patch_is_no_class_token():
     vit = dict(
         model_type="vit",
@@ -607,14 +492,4 @@ def test_a_patch_is_no_class_token():
     )
     np.testing.assert_array_equal(
         from_config(vit, ["class", 1, "1"]).cov, from_config(vit, 3).cov
-    )
-
-
-def test_repr():
-    t = Transformer.uniform(
-        np.eye(3), layers=2, heads=2, mask="causal", var_q=2.0, final_norm=True
-    )
-    assert (
-        repr(t) == "Transformer(3 tokens, final_norm=True, "
-        "2 × Block(SelfAttention(heads=2, var_q=2,\n  mask='causal')))"
     )
