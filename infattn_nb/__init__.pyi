@@ -46,6 +46,13 @@ from .netsor.gradients import (
     ProgramGradients as ProgramGradients,
     gradients as gradients,
 )
+from .training.optimizers import (
+    SGD as SGD,
+    Adam as Adam,
+    AdamW as AdamW,
+    Lion as Lion,
+    Muon as Muon,
+)
 from .training.programs import Training as Training, train as train
 from .convergence.regimes import (
     LimitErrorResult as LimitErrorResult,

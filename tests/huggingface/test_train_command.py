@@ -122,7 +122,7 @@ def test_interrupted_at_once_it_writes_nothing(here, monkeypatch, capsys):
         (dict(learning_rates="fast"), "`--learning-rates` must be numbers"),
         (dict(learning_rates="-1"), "`learning_rates` must be in"),
         (dict(learning_rates="nan"), "`learning_rates` must be"),
-        (dict(optimizer="lion"), "`optimizer` must be '"),
+        (dict(optimizer="tiger"), "`optimizer` must be '"),
         (dict(steps="many"), "`--steps` must be a whole number"),
         (dict(base_width="32"), "`base_width` must be passed with parametrization="),
         (dict(base_width="a"), "`--base-width` must be a whole number"),

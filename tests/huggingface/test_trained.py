@@ -66,7 +66,7 @@ def ended_badly(ids=IDS, readout="lm", y=None, **how):
             r"`schedule\(3\)` must be in .* got nan",
         ),
         (dict(schedule=0.5), "`schedule` must be"),
-        (dict(optimizer="lion"), "`optimizer` must be 'sgd' or 'muon' or"),
+        (dict(optimizer="tiger"), "`optimizer` must be 'sgd' or 'adam' or"),
         (dict(optimizer="adam", size=10**7), "`width` must fit into .* GiB"),
         (dict(optimizer="adam", dense=False), "`dense` must be True or None"),
         (

@@ -124,7 +124,7 @@ def test_an_interrupted_run_keeps_what_is_finished(monkeypatch):
         (dict(rates="0.1"), "`learning_rates` must be a list of numbers"),
         (dict(rates=[0.0]), r"`learning_rates` must be in \(0, ∞\)"),
         (dict(widths=[40]), "`width` must be a multiple of 16"),
-        (dict(optimizer="lion"), "`optimizer` must be '"),
+        (dict(optimizer="tiger"), "`optimizer` must be '"),
         (dict(parametrization="sp"), "`parametrization` must be '"),
         (dict(base_width=32), "`base_width` must be passed with parametrization="),
         (dict(heads="taller"), "`heads` must be '"),

@@ -109,7 +109,7 @@ def test_check_remarks_on_it():
 
 @pytest.mark.power("the mean is not subtracted in the limit")
 def test_its_limit_is_a_norm_times_its_deviation():
-    "Of a centred vector, LayerNorm differs by a factor that is known at infinite width."
+    "LayerNorm of the same vector differs by a factor that the limit knows."
     p, q = Program(), Program()
     c, r = centred(p), by_layernorm(q)
     f, g = (tanh(o.matrix() @ x) for o, x in ((p, c), (q, r)))
