@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from with_transformers import TORCH, torch, transformers
 
+from conftest import departures
+
 from infattn_nb import from_config, from_torch, init_table, initialise, report
-from infattn_nb.huggingface.weights import departures
 from infattn_nb.initialisation.head_loss import head_loss
 
 pytestmark = TORCH

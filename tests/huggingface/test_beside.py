@@ -4,6 +4,8 @@ import pytest
 from role_modules import SHAPES, F, H, L, NanoGPT, S, attend, drawn, heads, n, read
 from with_torch import TORCH, torch
 
+from conftest import departures
+
 from infattn_nb import (
     Rotary,
     Transformer,
@@ -12,7 +14,6 @@ from infattn_nb import (
     initialise,
     report,
 )
-from infattn_nb.huggingface.weights import departures
 
 pytestmark = TORCH
 

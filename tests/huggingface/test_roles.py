@@ -5,7 +5,7 @@ chains of the law.
 
 import numpy as np
 import pytest
-from conftest import least_p, nightly
+from conftest import departures, least_p, nightly
 from role_modules import GPT, SHAPES, WRONG, F, H, L, S, V, drawn, n, nn, read
 from with_torch import TORCH, torch
 
@@ -19,7 +19,6 @@ from infattn_nb import (
     weights_of,
 )
 from infattn_nb.huggingface import next_tokens
-from infattn_nb.huggingface.weights import departures
 
 pytestmark = TORCH
 
