@@ -6,13 +6,14 @@
 __all__ = ['live_rows', 'Stacks']
 
 # %% ../../nbs/netsor/stacks.ipynb #st-takes
+from typing import Any
+
 import numpy as np
 
 from ..numerics import checks
 from .kinds import Nonlin
 from .nodes import Concat, Entries, MatMul, Rows, Score, Vector, bases
 from .nodes import made_of, rows_by_base
-from .program import Program
 
 # %% ../../nbs/netsor/stacks.ipynb #st-live
 def live_rows(program, # Program
@@ -59,7 +60,7 @@ class Stacks:
     `nodes` have the same classes as in a program, and each follows its arguments.
     `view(h)` is the vector or block that represents a vector or block of the
     program."""
-    def __init__(self, program: Program, wanted=None, logit_factor=1.) -> None:
+    def __init__(self, program: Any, wanted=None, logit_factor=1.) -> None:
         self.program = program
         self.logit_factor = logit_factor # of all logits
         self.nodes: list = []

@@ -21,6 +21,7 @@ from ..numerics import checks
 # %% ../../nbs/training/optimizers.ipynb #op-rule
 OPTIMIZERS: dict[str, type["Optimizer"]] = {} # name -> class
 
+@checks.completes()
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Optimizer:
     """A rule that turns derivatives of the loss into steps, with its options.
@@ -74,7 +75,7 @@ class Optimizer:
         "W divided by the weights on which the rate acts, or the size of a step."
         return ratio
 
-    def step(self, state, slope, size, rate, decay): # State
+    def step(self, state, slope, size, learning_rate, decay): # State
         "One step with rate η and decay λ, from the derivative with respect to W."
         raise NotImplementedError
 
@@ -138,6 +139,7 @@ def _check_momentum(rule):
         checks.reject("nesterov", "come with a momentum", "momentum=0",
                       "pass e.g. momentum=0.9")
 
+@checks.completes()
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SGD(Optimizer):
     """Gradient descent, as torch's SGD.
@@ -165,10 +167,10 @@ class SGD(Optimizer):
         "One array, if there is a momentum."
         return int(bool(self.momentum))
 
-    def step(self, state, slope, size, rate, decay): # State
+    def step(self, state, slope, size, learning_rate, decay): # State
         "One step with rate η and decay λ."
-        return descended(state, slope, size*size, rate, self.momentum, decay,
-                         self.nesterov)
+        return descended(state, slope, size*size, learning_rate, self.momentum,
+                         decay, self.nesterov)
 
 # %% ../../nbs/training/optimizers.ipynb #op-muon
 def orthogonalised(state, slope, scale, rate, momentum, decay, nesterov=False): # State
@@ -220,6 +222,7 @@ def adapted(state, # State of an explicit matrix, or of vectors
     C = (1 - rate*decay)*C - move if decay and decoupled else C - move
     return State(0., C, 0., m, v, t)
 
+@checks.completes()
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Adam(Optimizer):
     """Adam, as in torch, which acts entry by entry and needs explicit matrices.
@@ -248,10 +251,10 @@ class Adam(Optimizer):
         _check_betas(self)
         checks.put(self, eps=checks.number(self.eps, "eps", "[0, ∞)"))
 
-    def step(self, state, slope, size, rate, decay): # State
+    def step(self, state, slope, size, learning_rate, decay): # State
         "One step with rate η and decay λ; size is W divided by its normal weights."
-        return adapted(state, slope, size, rate, self.betas, self.eps, decay,
-                       self.decoupled)
+        return adapted(state, slope, size, learning_rate, self.betas, self.eps,
+                       decay, self.decoupled)
 
 def _check_betas(rule):
     "Check β₁ and β₂, and store them as numbers of Python."
@@ -263,6 +266,7 @@ class AdamW(Adam):
     decoupled = True
 
 # %% ../../nbs/training/optimizers.ipynb #op-muon-class
+@checks.completes()
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Muon(Optimizer):
     """Muon, which moves along the polar factor of the momentum of each matrix.
@@ -311,12 +315,13 @@ class Muon(Optimizer):
             return ratio*float(np.sqrt(shape[0]))
         return float(muon_step(shape, kind_of(W), widening))
 
-    def step(self, state, slope, size, rate, decay): # State
+    def step(self, state, slope, size, learning_rate, decay): # State
         "One step with rate η and decay λ."
-        return orthogonalised(state, slope, size, rate, self.momentum, decay,
-                              self.nesterov)
+        return orthogonalised(state, slope, size, learning_rate, self.momentum,
+                              decay, self.nesterov)
 
 # %% ../../nbs/training/optimizers.ipynb #op-lion
+@checks.completes()
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Lion(Optimizer):
     """Lion, which moves every entry by the rate, along the sign of a momentum.
@@ -338,13 +343,13 @@ class Lion(Optimizer):
         super().__post_init__()
         _check_betas(self)
 
-    def step(self, state, slope, size, rate, decay): # State
+    def step(self, state, slope, size, learning_rate, decay): # State
         "One step with rate η and decay λ; size is W divided by its normal weights."
         β1, β2 = self.betas
         g = size*slope
         m = np.zeros_like(g) if state.velocity is None else state.velocity
-        move = rate*size*np.sign(β1*m + (1 - β1)*g)
-        return State(0., (1 - rate*decay)*state.moved - move, 0.,
+        move = learning_rate*size*np.sign(β1*m + (1 - β1)*g)
+        return State(0., (1 - learning_rate*decay)*state.moved - move, 0.,
                      β2*m + (1 - β2)*g)
 
 # %% ../../nbs/training/optimizers.ipynb #op-clip

@@ -9,16 +9,8 @@ from conftest import departures, least_p, nightly
 from role_modules import GPT, SHAPES, WRONG, F, H, L, S, V, drawn, n, nn, read
 from with_torch import TORCH, torch
 
-from infattn_nb import (
-    Norm,
-    from_config,
-    from_torch,
-    init_table,
-    initialise,
-    train,
-    weights_of,
-)
-from infattn_nb.huggingface import next_tokens
+from infattn_nb import Norm, from_config, from_torch, initialise, train, weights_of
+from infattn_nb.huggingface import init_table, next_tokens
 
 pytestmark = TORCH
 

@@ -14,15 +14,10 @@ from conftest import least_p, nightly
 from scipy.special import entr
 from with_transformers import TORCH, torch, transformers
 
-from infattn_nb import (
-    Transformer,
-    from_config,
-    from_torch,
-    init_table,
-    initialise,
-    with_rule,
-)
+from infattn_nb import Transformer, from_config, from_torch, initialise
+from infattn_nb.huggingface import init_table
 from infattn_nb.huggingface.config import FAMILIES
+from infattn_nb.initialisation import with_rule
 from infattn_nb.initialisation.rules import scaled
 
 pytestmark = [*TORCH]  # torch warns of its own affairs

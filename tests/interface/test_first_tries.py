@@ -14,14 +14,12 @@ from infattn_nb import (
     Program,
     Tokens,
     Transformer,
-    embed_features,
-    mixture_of_heads,
     netsor,
-    parallel,
-    patches,
     simulate,
     train,
 )
+from infattn_nb.distributions import mixture_of_heads
+from infattn_nb.learning import embed_features, patches
 from infattn_nb.nonlinearities import (
     ACTIVATIONS,
     NAMED,
@@ -32,6 +30,7 @@ from infattn_nb.nonlinearities import (
     softmax,
     tanh,
 )
+from infattn_nb.numerics import parallel
 from infattn_nb.paper import figure_1a
 from infattn_nb.theory import (
     averages,

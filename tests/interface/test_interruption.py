@@ -12,7 +12,7 @@ from multiprocessing import get_context
 import pytest
 from paper_cases import SMALL, computed
 
-from infattn_nb import parallel
+from infattn_nb.numerics import parallel
 from infattn_nb.numerics.files import write
 from infattn_nb.paper import command as running
 from infattn_nb.paper import reproduce, sweep, tables

@@ -32,8 +32,8 @@ from infattn_nb import (
     limit,
     limit_error,
     simulate,
-    simulate_dense,
 )
+from infattn_nb.attention import simulate_dense
 from infattn_nb.learning import fitting
 from infattn_nb.learning.sequences import sequences
 from infattn_nb.netsor import attention, score_paths
@@ -138,7 +138,10 @@ def bad_sampler(n, g):
             lambda: FOUR.law().rvs("x"),
             "`size` must be an integer or a tuple of integers",
         ),
-        (lambda: infattn_nb.simulate_dense(3, 8), "`layer` must be an Attention"),
+        (
+            lambda: infattn_nb.attention.simulate_dense(3, 8),
+            "`layer` must be an Attention",
+        ),
         (lambda: Tokens(2**63, relu), "`seq_len` must be at most"),
         (lambda: FOUR.law(2**63).rvs(2), "`width` must be at most 1e10"),
         (lambda: FOUR.law().marginal().logcdf("a"), "argument of logcdf"),
@@ -168,8 +171,12 @@ def test_whole_floats_are_heads_everywhere():
     p = Program()
     assert len(attention(p, [relu(h) for h in p.inputs(np.eye(2))], 2.0)) == 2
     assert (
-        infattn_nb.mixture_of_heads([([0.5, 1.5], [0.5, 0.5])], heads=2.0).std()
-        == infattn_nb.mixture_of_heads([([0.5, 1.5], [0.5, 0.5])], heads=2).std()
+        infattn_nb.distributions.mixture_of_heads(
+            [([0.5, 1.5], [0.5, 0.5])], heads=2.0
+        ).std()
+        == infattn_nb.distributions.mixture_of_heads(
+            [([0.5, 1.5], [0.5, 0.5])], heads=2
+        ).std()
     )
     with pytest.raises(TypeError, match="`heads` must be an integer"):
         attention(p, [relu(h) for h in p.inputs(np.eye(2))], np.inf)

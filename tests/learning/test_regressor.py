@@ -40,20 +40,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from infattn_nb import (
-    Attention,
-    AttentionRegressor,
-    ScaleMixture,
-    Tokens,
-    embed_features,
-    parallel,
-    patches,
-)
+from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.distributions.scale_mixture import Mixture
+from infattn_nb.learning import embed_features, patches
 from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
 from infattn_nb.learning.sequences import padded, stacked
 from infattn_nb.nonlinearities import identity
+from infattn_nb.numerics import parallel
 from infattn_nb.numerics.smc import (
     borrowed_metric,
     cloud_at,

@@ -529,8 +529,8 @@ def test_an_optimizer_from_outside():
         usual_rate = 0.01
         entrywise = True
 
-        def step(self, state, slope, size, rate, decay):
-            return State(0.0, state.moved - rate * size * np.sign(slope))
+        def step(self, state, slope, size, η, decay):
+            return State(0.0, state.moved - η * size * np.sign(slope))
 
     try:
         run = quadratic(optimizer="signs", parametrization="mup", base_width=4)
