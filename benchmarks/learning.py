@@ -28,16 +28,12 @@ import pandas as pd
 import scipy
 from numpy.random import SeedSequence
 
-from infattn_nb import (
-    AttentionRegressor,
-    embed_features,
-    make_recall,
-    parallel,
-    patches,
-)
+from infattn_nb import AttentionRegressor
 from infattn_nb.attention.spec import AttentionSpec
-from infattn_nb.learning.sequences import stacked
+from infattn_nb.learning import embed_features, make_recall, patches
 from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
+from infattn_nb.learning.sequences import stacked
+from infattn_nb.numerics import parallel
 
 DATA = Path(__file__).parent.parent / "nbs/data"
 ROUGH = dict(

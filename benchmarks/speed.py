@@ -35,15 +35,14 @@ from infattn_nb import (
     ScaleMixture,
     Tokens,
     limit,
-    parallel,
     simulate,
-    simulate_dense,
 )
-from infattn_nb.attention import sampling
+from infattn_nb.attention import sampling, simulate_dense
 from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.netsor import mlp
 from infattn_nb.netsor.score_paths import Batch
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
+from infattn_nb.numerics import parallel
 from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.paper import paper_layer
 from infattn_nb.paper.figures import PLANS

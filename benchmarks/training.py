@@ -26,7 +26,8 @@ import scipy
 from learning import FAIR, OTHERS, digits
 from numpy.random import SeedSequence, default_rng
 
-from infattn_nb import AttentionDescent, AttentionRegressor, make_recall
+from infattn_nb import AttentionDescent, AttentionRegressor
+from infattn_nb.learning import make_recall
 
 DATA = Path(__file__).parent.parent / "nbs/data"
 LONG = dict(mask=OTHERS, n_networks=16, momentum=0.9, max_iter=6_000, tol=0.0)

@@ -23,8 +23,9 @@ import numpy as np
 import torch
 import transformers
 
-from infattn_nb import Transformer, embedding_cov, from_config
+from infattn_nb import Transformer, from_config
 from infattn_nb.nonlinearities import gelu_tanh
+from infattn_nb.transformer import embedding_cov
 
 torch.set_num_threads(1)
 N, HEADS, LAYERS, REPETITIONS = 768, 12, 12, 5

@@ -16,7 +16,8 @@ def attach(package, file):
     A name that the package does not have raises an error that says where the name
     lives, or which name may have been meant.
     """
-    find, listed, names = lazy_loader.attach_stub(package, file)
+    find, _, names = lazy_loader.attach_stub(package, file)
+    names = sorted(names, key=_offered(Path(file).with_suffix(".pyi")).index)
 
     def find_or_hint(name):
         if name in names or name.startswith("__"):
@@ -29,7 +30,20 @@ def attach(package, file):
         # `from package import name` would swallow an AttributeError and its hint
         raise ImportError(text, name=name) if imported else AttributeError(text)
 
-    return find_or_hint, listed, names
+    return find_or_hint, lambda: [*map(_Placed, names, range(len(names)))], names
+
+
+class _Placed(str):
+    "A name that sorts by its place in a stub, since `dir` sorts what it lists."
+    place: int
+
+    def __new__(cls, name, place):
+        new = super().__new__(cls, name)
+        new.place = place
+        return new
+
+    def __lt__(self, other):
+        return self.place < getattr(other, "place", self.place)
 
 
 def _hint(name, package):

@@ -199,6 +199,13 @@ def wheel(dist):
     return next(dist.glob("*.whl"))
 
 
+def departures(t):
+    "Tensors that differ from the intended initialisation: pairs (name, factor)."
+    from infattn_nb.huggingface.weights import departed
+
+    return [(x.where, x.factor) for x in departed(t)]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """A file that names a group runs in one process. xdist 3.8 alone would lose the

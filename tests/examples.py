@@ -12,13 +12,10 @@ from infattn_nb import (
     CircuitDescent,
     CommonTokens,
     FeedForward,
-    Mixture,
     Norm,
     Program,
-    ProgramTokens,
     Rotary,
     ScaleMixture,
-    Thresholds,
     Tokens,
     gradients,
     limit,
@@ -26,10 +23,14 @@ from infattn_nb import (
     report,
     scan,
 )
+from infattn_nb.distributions import Mixture
 from infattn_nb.huggingface import CoordinateCheck, RateTransfer
+from infattn_nb.initialisation import Thresholds
+from infattn_nb.netsor import ProgramTokens
 from infattn_nb.netsor.nodes import AssumptionError, AssumptionWarning
 from infattn_nb.nonlinearities import gelu, relu
 from infattn_nb.theory import ExchangeableScores
+from infattn_nb.training import SGD, Adam, AdamW, Lion, Muon
 from infattn_nb.transformer import Experts
 
 ONE_SENTENCE = re.compile(r"`[^`]+` must [^\n]+; [^\n]+")
@@ -60,6 +61,8 @@ def mixture(**fields):
 
 
 EXAMPLES = {
+    "Adam": Adam,
+    "AdamW": AdamW,
     "Attention": lambda: LAYER,
     "Block": lambda: BLOCK,
     "CommonTokens": lambda: CommonTokens(3, relu),
@@ -68,6 +71,9 @@ EXAMPLES = {
     "FeedForward": lambda: BLOCK.feedforward,
     "Gradients": results.slopes,
     "HierarchicalGaussian": results.law,
+    "Lion": Lion,
+    "Muon": lambda: Muon(momentum=0.9),
+    "SGD": lambda: SGD(momentum=0.9),
     "Limit": lambda: limit(network()[0], 64),
     "LimitErrorResult": lambda: limit_error(LAYER, 1024, draws=2**10),
     "Mixture": mixture,

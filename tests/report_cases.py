@@ -1,6 +1,7 @@
 """Cases and helpers of several test files."""
 
-from infattn_nb import Transformer, embedding_cov
+from infattn_nb import Transformer
+from infattn_nb.transformer import embedding_cov
 
 WORDS = "to be or not to be".split()
 

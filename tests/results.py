@@ -10,9 +10,9 @@ from infattn_nb import (
     Program,
     Tokens,
     Transformer,
-    make_recall,
     train,
 )
+from infattn_nb.learning import make_recall
 from infattn_nb.netsor import attention
 from infattn_nb.nonlinearities import gelu, relu
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from infattn_nb import mixture_of_heads
+from infattn_nb.distributions import mixture_of_heads
 
 YS = np.array([0.0, 2, 4, 6, 8])
 

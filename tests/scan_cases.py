@@ -1,7 +1,9 @@
 """Cases and helpers of several test files."""
 
-from infattn_nb import Thresholds, Transformer, embedding_cov
+from infattn_nb import Transformer
+from infattn_nb.initialisation import Thresholds
 from infattn_nb.initialisation.quantities import QUANTITIES, quantity
+from infattn_nb.transformer import embedding_cov
 
 NAMES = [q.name for q in QUANTITIES]
 WORDS = embedding_cov(range(6), 1.0, 0.3)

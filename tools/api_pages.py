@@ -21,7 +21,7 @@ from typing import Union, get_args, get_origin
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this copy, whatever is installed
 
-from written import CFG, NBS, PUBLIC, read, text  # noqa: E402
+from written import CFG, NBS, PUBLIC, offered, read, text  # noqa: E402
 
 HOME = {name: module.replace(".", "/") for name, (_, module) in PUBLIC.items()}
 OBJECTS = {n: getattr(import_module(place), n) for n, (place, _) in PUBLIC.items()}
@@ -31,7 +31,7 @@ MODULES = {page: file for page, file in FILES.items() if (ROOT / file).exists()}
 CLASSES = [name for name, thing in OBJECTS.items() if inspect.isclass(thing)]
 EXAMPLES = PAGES["reference/classes.ipynb"]
 
-MAIN = "Attention", "Transformer", "Program", "AttentionRegressor", "AttentionDescent"
+TOP = [*offered(ROOT / "infattn_nb/__init__.pyi", "infattn_nb")]
 
 
 def plain(said):
@@ -151,7 +151,10 @@ module. An invalid argument raises `ValueError` or `TypeError`, with [one \
 sentence](../numerics/checks.ipynb) that states the problem and the remedy. The page \
 [An example for each class](../reference/classes.ipynb) shows the classes in use.
 
-## Five classes to begin with"""
+## The top level
+
+The names at the top of the package, in the order of the pages. Other names stand in \
+their part."""
 
 
 def of_names(names):
@@ -174,13 +177,13 @@ def opening(page):
 
 
 def index():
-    "The main classes, then each part: its public names, and the pages that make it."
+    "The top level, then each part: its other names, and the pages that make it."
     of_pages = {"page": ":---", "what it says": ":-----"}
-    found = [INDEX, of_names(MAIN)]
+    found = [INDEX, of_names(TOP)]
     for part, pages in groupby(MODULES, lambda page: re.match(r"\w+", page)[0]):
         about = import_module(f"infattn_nb.{part}").__doc__
         names = [name for name in HOME if HOME[name].split("/")[0] == part]
-        found += [f"## {part}", about, of_names(sorted(names, key=str.casefold))]
+        found += [f"## {part}", about, of_names(names)]
         found.append(table(of_pages, map(opening, pages)))
     return "\n\n".join(filter(None, found)) + "\n"
 

@@ -52,18 +52,20 @@ import pandas as pd
 from scipy.special import entr
 from scipy.stats import norm
 
-from infattn_nb import Thresholds, Transformer, embedding_cov, from_config
-from infattn_nb import from_torch, parallel, scan, train
+from infattn_nb import Transformer, from_config, from_torch, scan, train
 from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
-from infattn_nb.convergence.rates import first_order
 from infattn_nb.convergence.distances import kl_divergence, paired_kl
+from infattn_nb.convergence.rates import first_order
 from infattn_nb.huggingface import next_tokens, rate_transfer, widened
+from infattn_nb.initialisation import Thresholds
 from infattn_nb.initialisation.diagnosis import GRADIENTS, diagnose, joined, readout_cov
 from infattn_nb.initialisation.quantities import WIDTH, judge
 from infattn_nb.initialisation.rules import scaled
 from infattn_nb.nonlinearities import identity, tanh
+from infattn_nb.numerics import parallel
 from infattn_nb.numerics.quadrature import gauss, jacobi
+from infattn_nb.transformer import embedding_cov
 
 ROOT = Path(__file__).parent.parent
 

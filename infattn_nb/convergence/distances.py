@@ -9,7 +9,7 @@ __all__ = ['JACKKNIFE_GROUPS', 'LEAST_OF_KERNEL', 'kl_divergence', 'total_variat
 
 # %% ../../nbs/convergence/distances.ipynb #349de588
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 from scipy.integrate import tanhsinh
@@ -78,6 +78,20 @@ def _of_laws(distance, p, q):
             error = error + value_and_error(other, law)[1]
     return value, error
 
+class _Distance(Protocol):
+    "The type of a distance, which returns its value, or its value and error."
+    @overload
+    def __call__(self, p: Any, q: Any, *,
+                 return_error: Literal[False] = ...) -> float: ...
+
+    @overload
+    def __call__(self, p: Any, q: Any, *,
+                 return_error: Literal[True]) -> tuple[float, float]: ...
+
+def _with_types(distance: Any) -> _Distance:
+    "The function itself, with the types of a distance."
+    return distance
+
 def _atom(law):
     "The mass at zero."
     return getattr(law, "atom", 0.)
@@ -108,15 +122,8 @@ def _uncovered(p, q, cuts):
                           "its density underflows there: give it a `_logpdf`")
     return bare.size > 0
 
-# %% ../../nbs/convergence/distances.ipynb #kldivergence-types
-@overload
-def kl_divergence(p: Any, q: Any, *, return_error: Literal[False] = ...) -> float: ...
-
-@overload
-def kl_divergence(p: Any, q: Any, *,
-                  return_error: Literal[True]) -> tuple[float, float]: ...
-
 # %% ../../nbs/convergence/distances.ipynb #3b83b87a
+@_with_types
 @unwatched_tails()
 def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1).
@@ -180,15 +187,8 @@ def _reject_atom(name, law):
         checks.reject(name, "have a density", f"an atom of mass {law.atom:.3g} at zero",
                       "use `wasserstein`")
 
-# %% ../../nbs/convergence/distances.ipynb #totalvariati-types
-@overload
-def total_variation(p: Any, q: Any, *, return_error: Literal[False] = ...) -> float: ...
-
-@overload
-def total_variation(p: Any, q: Any, *,
-                    return_error: Literal[True]) -> tuple[float, float]: ...
-
 # %% ../../nbs/convergence/distances.ipynb #hellinger-before
+@_with_types
 @unwatched_tails()
 def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The total variation, $\frac12\int|p - q|$, cut where the densities cross.
@@ -235,15 +235,8 @@ def _tv(p, q, again=True):
     TV = variation(64)
     return TV, abs(TV - variation(24)) + 1e-15 if again else 0.
 
-# %% ../../nbs/convergence/distances.ipynb #hellinger-types
-@overload
-def hellinger(p: Any, q: Any, *, return_error: Literal[False] = ...) -> float: ...
-
-@overload
-def hellinger(p: Any, q: Any, *,
-              return_error: Literal[True]) -> tuple[float, float]: ...
-
 # %% ../../nbs/convergence/distances.ipynb #wasserstein-before
+@_with_types
 @unwatched_tails()
 def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Hellinger distance, $\sqrt{\frac12\int(\sqrt p-\sqrt q)^2}$.
@@ -286,15 +279,8 @@ def _hellinger(p, q):
     distance = np.sqrt(square)
     return distance, error/max(distance, np.sqrt(error), 1e-300)
 
-# %% ../../nbs/convergence/distances.ipynb #wasserstein-types
-@overload
-def wasserstein(p: Any, q: Any, *, return_error: Literal[False] = ...) -> float: ...
-
-@overload
-def wasserstein(p: Any, q: Any, *,
-                return_error: Literal[True]) -> tuple[float, float]: ...
-
 # %% ../../nbs/convergence/distances.ipynb #4ac6a1ed
+@_with_types
 @unwatched_tails()
 def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; ∞ if a mean is ∞.

@@ -166,7 +166,7 @@ class HierarchicalGaussian:
         rng
             seed: None | int | SeedSequence | Generator
         **options
-            of `infattn_nb.fold`, e.g. `combine`
+            of `numerics.fold`, e.g. `combine`
 
         Returns
         -------

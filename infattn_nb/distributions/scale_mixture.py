@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['TINIEST', 'SLOWEST', 'ROUNDING', 'FAR_OUT', 'NEAR', 'UNCERTAIN', 'HEAVY_TAIL', 'NO_MEAN', 'LARGEST_TERMS',
            'MOST_ATOMS', 'BINS', 'NODES', 'FARTHEST', 'ENOUGH', 'value_and_error', 'unwatched_tails', 'tail_index',
-           'knows_errors', 'ScaleMixture', 'FrozenMixture', 'head_mean', 'mixture_of_heads', 'head_rules',
-           'mixture_of_rules', 'Mixture', 'LocationMixture']
+           'knows_errors', 'LawWithErrors', 'ScaleMixture', 'FrozenMixture', 'head_mean', 'mixture_of_heads',
+           'head_rules', 'mixture_of_rules', 'Mixture', 'LocationMixture']
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #takes
 from collections.abc import Callable, Iterator, Sequence
@@ -312,7 +312,78 @@ def _points(variances, weights):
     return v, w
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #e5b405d4
-class ScaleMixture(rv_continuous):
+class LawWithErrors(rv_continuous):
+    "A distribution of scipy whose methods that return numbers also state their errors."
+    pdf = _with_error(rv_continuous.pdf)
+    logpdf = _with_error(rv_continuous.logpdf)
+    cdf = _with_error(rv_continuous.cdf)
+    sf = _with_error(rv_continuous.sf)
+    logsf = _with_error(rv_continuous.logsf)
+    logcdf = _with_error(rv_continuous.logcdf)
+    ppf = _with_error(rv_continuous.ppf)
+    isf = _with_error(rv_continuous.isf)
+    mean = _with_error(rv_continuous.mean)
+    var = _with_error(rv_continuous.var)
+    std = _with_error(rv_continuous.std)
+    median = _with_error(rv_continuous.median)
+    entropy = _with_error(rv_continuous.entropy)
+    interval = _with_error(rv_continuous.interval)
+
+    @_with_error
+    def kurtosis(self, loc: ArrayLike = 0., scale: ArrayLike = 1.) -> np.ndarray:
+        """The excess kurtosis, 0 for a Gaussian.
+
+        Parameters
+        ----------
+        loc
+            a number or an array; changes nothing
+        scale
+            above zero: a number or an array; changes nothing
+        """
+        return super().stats(loc, scale, moments="k")
+
+    def rvs(self, size: Size | None = None, rng: Rng = None, *,
+            random_state: RandomState | Rng = None, loc: ArrayLike = 0.,
+            scale: ArrayLike = 1.) -> np.ndarray:
+        """Exact independent samples of loc + scale·y, from fresh draws of v.
+
+        Parameters
+        ----------
+        size
+            int or shape; None = the common shape of `loc` and `scale`
+        rng
+            seed: None | int | SeedSequence | Generator; None = the `random_state` of
+            the law, which is NumPy's global state by default, as in scipy
+        random_state
+            scipy's older name for `rng`, also a RandomState
+        loc
+            a number or an array
+        scale
+            not negative: a number or an array
+
+        Raises
+        ------
+        ValueError
+            if `loc` or `scale` do not broadcast to `size`
+        """
+        loc = checks.real(loc, "loc")
+        scale = checks.real(scale, "scale", within="[0, ∞]",
+                            remedy="pass numbers that are not negative")
+        shape = None if size is None else checks.shape(size)
+        try:
+            _, loc, scale, shape = self._parse_args_rvs(loc, scale, size=shape)
+        except ValueError: # of scipy
+            checks.reject("size", "fit the common shape of `loc` and `scale`, "
+                          f"{np.shape(loc)} and {np.shape(scale)}", shape,
+                          "leave it out")
+        seed = one_seed(rng, random_state)
+        y = self._rvs(shape, self.random_state if seed is None else seed)
+        return (loc + scale*y)[()]
+
+    def _shape_info(self):
+        return []
+
+class ScaleMixture(LawWithErrors):
     r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, as a distribution of scipy.
 
     It has all of scipy's methods, plus `cf`, `fold` and `kurtosis` (excess). Methods
@@ -450,44 +521,6 @@ class ScaleMixture(rv_continuous):
         "The law of loc + scale·y: see `freeze`."
         return self.freeze(loc, scale)
 
-    def rvs(self, size: Size | None = None, rng: Rng = None, *,
-            random_state: RandomState | Rng = None, loc: ArrayLike = 0.,
-            scale: ArrayLike = 1.) -> np.ndarray:
-        """Exact independent samples of loc + scale·y, from fresh draws of v.
-
-        Parameters
-        ----------
-        size
-            int or shape; None = the common shape of `loc` and `scale`
-        rng
-            seed: None | int | SeedSequence | Generator; None = the `random_state` of
-            the law, which is NumPy's global state by default, as in scipy
-        random_state
-            scipy's older name for `rng`, also a RandomState
-        loc
-            a number or an array
-        scale
-            not negative: a number or an array
-
-        Raises
-        ------
-        ValueError
-            if `loc` or `scale` do not broadcast to `size`
-        """
-        loc = checks.real(loc, "loc")
-        scale = checks.real(scale, "scale", within="[0, ∞]",
-                            remedy="pass numbers that are not negative")
-        shape = None if size is None else checks.shape(size)
-        try:
-            _, loc, scale, shape = self._parse_args_rvs(loc, scale, size=shape)
-        except ValueError: # of scipy
-            checks.reject("size", "fit the common shape of `loc` and `scale`, "
-                          f"{np.shape(loc)} and {np.shape(scale)}", shape,
-                          "leave it out")
-        seed = one_seed(rng, random_state)
-        y = self._rvs(shape, self.random_state if seed is None else seed)
-        return (loc + scale*y)[()]
-
     def fold(self, statistic: Callable, size: int, rng: Rng = None, *,
              random_state: RandomState | Rng = None, loc: float = 0.,
              scale: float = 1., **options: Any) -> Any:
@@ -573,21 +606,6 @@ class ScaleMixture(rv_continuous):
         wanted = checks.flag(return_error, "return_error")
         return value_and_error(ask, self) if wanted else ask(self)
 
-    pdf = _with_error(rv_continuous.pdf)
-    logpdf = _with_error(rv_continuous.logpdf)
-    cdf = _with_error(rv_continuous.cdf)
-    sf = _with_error(rv_continuous.sf)
-    logsf = _with_error(rv_continuous.logsf)
-    logcdf = _with_error(rv_continuous.logcdf)
-    ppf = _with_error(rv_continuous.ppf)
-    isf = _with_error(rv_continuous.isf)
-    mean = _with_error(rv_continuous.mean)
-    var = _with_error(rv_continuous.var)
-    std = _with_error(rv_continuous.std)
-    median = _with_error(rv_continuous.median)
-    entropy = _with_error(rv_continuous.entropy)
-    interval = _with_error(rv_continuous.interval)
-
     @_with_error
     def moment(self, order: int, loc: ArrayLike = 0., scale: ArrayLike = 1.
                ) -> np.ndarray:
@@ -626,19 +644,6 @@ class ScaleMixture(rv_continuous):
             in the order of "mvsk"
         """
         return super().stats(loc, scale, moments=moments)
-
-    @_with_error
-    def kurtosis(self, loc: ArrayLike = 0., scale: ArrayLike = 1.) -> np.ndarray:
-        r"""The excess kurtosis $3\,\mathrm{Var}(v)/\mathbb{E}[v]^2$, 0 for a Gaussian.
-
-        Parameters
-        ----------
-        loc
-            a number or an array; changes nothing
-        scale
-            above zero: a number or an array; changes nothing
-        """
-        return super().stats(loc, scale, moments="k")
 
     @_with_error
     def cf(self, t: ArrayLike, loc: ArrayLike = 0., scale: ArrayLike = 1.
@@ -680,9 +685,6 @@ class ScaleMixture(rv_continuous):
 
     def _logcdf(self, y):
         return self._logsf(-np.asarray(y))
-
-    def _shape_info(self):
-        return []
 
     def _rvs(self, size=(), random_state=None):
         return draw(partial(_scaled_normals, self.sample), size,
@@ -1213,7 +1215,7 @@ def _pointwise(name):
         return out
     return method
 
-class LocationMixture(rv_continuous):
+class LocationMixture(LawWithErrors):
     r"""The law of $m + \sqrt v\,z$ for weighted draws of $(m, v)$, as in scipy.
 
     It has all of scipy's methods, plus `kurtosis` (excess). Methods that return numbers
@@ -1261,35 +1263,6 @@ class LocationMixture(rv_continuous):
         m, v = self.mixture.means[:, 0], self.mixture.variances[:, 0]
         return dict(means=m, variances=v, weights=self.weights, nearby=self.nearby)
 
-    rvs = ScaleMixture.rvs
-    pdf = _with_error(rv_continuous.pdf)
-    logpdf = _with_error(rv_continuous.logpdf)
-    cdf = _with_error(rv_continuous.cdf)
-    sf = _with_error(rv_continuous.sf)
-    logsf = _with_error(rv_continuous.logsf)
-    logcdf = _with_error(rv_continuous.logcdf)
-    ppf = _with_error(rv_continuous.ppf)
-    isf = _with_error(rv_continuous.isf)
-    mean = _with_error(rv_continuous.mean)
-    var = _with_error(rv_continuous.var)
-    std = _with_error(rv_continuous.std)
-    median = _with_error(rv_continuous.median)
-    interval = _with_error(rv_continuous.interval)
-    entropy = _with_error(rv_continuous.entropy)
-
-    @_with_error
-    def kurtosis(self, loc: ArrayLike = 0., scale: ArrayLike = 1.) -> np.ndarray:
-        """The excess kurtosis.
-
-        Parameters
-        ----------
-        loc
-            a number or an array; changes nothing
-        scale
-            above zero: a number or an array; changes nothing
-        """
-        return super().stats(loc, scale, moments="k")
-
     # methods that scipy calls
     _pdf = _pointwise("pdf")
     _logpdf = _pointwise("logpdf")
@@ -1299,9 +1272,6 @@ class LocationMixture(rv_continuous):
     _logsf = _pointwise("logsf")
     _ppf = _pointwise("ppf")
     _isf = _pointwise("isf")
-
-    def _shape_info(self):
-        return []
 
     def _rvs(self, size=(), random_state=None):
         one = partial(_one_value, self.mixture)

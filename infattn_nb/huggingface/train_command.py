@@ -154,7 +154,7 @@ def infattn_train(
     text:str|None=None, # The text to learn, letter by letter
     widths:str="64,128,256", # Widths, separated by commas
     learning_rates:str="1e-3,3e-3,1e-2,3e-2", # Learning rates, separated by commas
-    optimizer:str="adamw", # sgd, muon, adam or adamw
+    optimizer:str="adamw", # sgd, muon, adam, adamw or lion
     steps:str="20", # Steps of training
     parametrization:str="standard", # standard, ntk or mup
     base_width:str|None=None, # Base width of mup (default: the smallest width)

@@ -18,6 +18,7 @@ from .config import Config
 from .read import widened
 from ..netsor.nodes import Score
 from .trained import next_tokens
+from ..training.optimizers import optimizer_of
 from ..training.programs import PARAMETRIZATIONS, train
 from ..training.run import Diverged
 from ..numerics import checks
@@ -246,7 +247,7 @@ class RateTransfer:
 # %% ../../nbs/huggingface/transfer.ipynb #tf-run
 def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
                   learning_rates: Sequence[float], *, steps: int = 20, size: int = 2,
-                  optimizer: str = "adamw", parametrization: str = "standard",
+                  optimizer: Any = "adamw", parametrization: str = "standard",
                   base_width: int | None = None, heads: str = "more",
                   fixed: str = "variance", rng: Rng = 0, verbose: bool = True,
                   **options: Any) -> RateTransfer:
@@ -265,7 +266,7 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     size
         networks for each width and rate; all rates start from the same networks
     optimizer
-        "sgd", "muon", "adam" or "adamw"
+        an optimizer of `train`, such as SGD(momentum=.9), or its name, "adamw", …
     parametrization
         "standard", "ntk" or "mup"
     base_width
@@ -277,7 +278,8 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     verbose
         show a progress bar, on a terminal or in a notebook?
     **options
-        options of `train`: momentum, weight_decay, schedule, clip_norm, …
+        options of `train`, such as schedule and clip_norm, and of an optimizer that is
+        given by its name, such as weight_decay
 
     Returns
     -------
@@ -295,10 +297,11 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     if parametrization == "mup" and base_width is None:
         base_width = widths[0]
     size = checks.count(size, "size")
-    how = dict(optimizer=optimizer, parametrization=parametrization, **options)
+    rule, options = optimizer_of(optimizer, options)
+    how = dict(optimizer=rule, parametrization=parametrization, **options)
     how |= dict(base_width=base_width, steps=steps, size=size)
     read = _decoder(config)
-    _check_memory(read, texts, widths[-1], size, optimizer)
+    _check_memory(read, texts, widths[-1], size, rule)
     models = [_model(config, texts, n, heads, fixed) for n in widths]
     seeds = seed_sequence(rng).spawn(len(widths))
     loss = np.full((len(widths), len(rates), size), np.nan)
@@ -319,8 +322,7 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     if (start < 1e-9).all():
         checks.reject("texts", "have a loss that can decrease", "a loss of zero before "
                       "the first step", "pass texts with at least two different words")
-    said = {k: v for k, v in how.items() if isinstance(v, (str, int, float))}
-    about = dict(config=read.title, heads=heads, fixed=fixed, **said)
+    about = dict(config=read.title, heads=heads, fixed=fixed, **_said(how))
     return RateTransfer(widths, rates, loss, start, interrupted, about)
 
 def _decoder(config):
@@ -338,12 +340,19 @@ def _several(given, name):
         checks.reject(name, "be a list of numbers", f"{given!r:.40}", "pass e.g. [64]")
     return found
 
-def _check_memory(read, texts, n, size, optimizer):
+def _said(how):
+    "The options of a run that are words or numbers, with those of the optimizer."
+    rule = how["optimizer"]
+    said = how | dict(optimizer=rule.name) | rule.changed
+    return {k: x for k, x in said.items() if isinstance(x, (str, int, float))}
+
+def _check_memory(read, texts, n, size, rule):
     "Reject a width whose arrays exceed the memory, before a program is written."
     tokens = _tokens(texts)
     numbers = 10*tokens*n
-    if optimizer in ("adam", "adamw"):
-        numbers += 4*4*n*n # initial values and two moments, of at least four matrices
+    if rule.entrywise:
+        arrays = 2 + rule.moments # initial values, values, and moments
+        numbers += 4*arrays*n*n # of at least four matrices
     checks.memory(read.layers*size*numbers, "widths", "use smaller widths, fewer "
                   "networks, or SGD or Muon, which draw no matrices", f"{n:,}")
 
@@ -491,10 +500,9 @@ class CoordinateCheck:
                 f"networks: {self.verdict})")
 
 ALIKE = .15 # largest power of n of a change that counts as independent of the width
-_RATES = dict(sgd=.1, muon=.02, adam=.003, adamw=.003)
 
 def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 256), *,
-                     optimizer: str = "adamw", parametrization: str = "mup",
+                     optimizer: Any = "adamw", parametrization: str = "mup",
                      learning_rate: float | None = None, steps: int = 3, size: int = 8,
                      base_width: int | None = None, heads: str = "more",
                      fixed: str = "variance", rng: Rng = 0, **options: Any
@@ -512,11 +520,11 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
     widths
         at least two widths n
     optimizer
-        "sgd", "muon", "adam" or "adamw"
+        an optimizer of `train`, such as SGD(momentum=.9), or its name, "adamw", …
     parametrization
         "standard", "ntk" or "mup"
     learning_rate
-        η; None = .1 for SGD, .02 for Muon, .003 for Adam and AdamW
+        η; None = .1 for SGD, .02 for Muon, .003 for Adam and AdamW, .0001 for Lion
     steps
         number of steps, at least 1
     size
@@ -528,7 +536,8 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
     rng
         seed of the initial weights
     **options
-        options of `train`: momentum, weight_decay, schedule, clip_norm, …
+        options of `train`, such as schedule and clip_norm, and of an optimizer that is
+        given by its name, such as weight_decay
 
     Returns
     -------
@@ -544,21 +553,20 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
         checks.reject("widths", "be at least two numbers", widths,
                       "pass e.g. [64, 256]")
     size = checks.count(size, "size", least=2)
-    checks.choice(optimizer, "optimizer", tuple(_RATES))
+    rule, options = optimizer_of(optimizer, options)
     if learning_rate is None:
-        learning_rate = _RATES[optimizer]
+        learning_rate = rule.check_rate
     checks.choice(parametrization, "parametrization", PARAMETRIZATIONS)
     if parametrization == "mup" and base_width is None:
         base_width = widths[0]
     after = sorted({1, checks.count(steps, "steps")})
     read = _decoder(config)
-    _check_memory(read, texts, widths[-1], size, optimizer)
-    how = dict(optimizer=optimizer, parametrization=parametrization, size=size,
+    _check_memory(read, texts, widths[-1], size, rule)
+    how = dict(optimizer=rule, parametrization=parametrization, size=size,
                base_width=base_width, learning_rate=learning_rate, **options)
     changes = [_changes(_model(config, texts, n, heads, fixed), seed, after, how)
                for n, seed in zip(widths, seed_sequence(rng).spawn(len(widths)))]
-    said = {k: v for k, v in how.items() if isinstance(v, (str, int, float))}
-    about = dict(config=read.title, heads=heads, fixed=fixed, **said)
+    about = dict(config=read.title, heads=heads, fixed=fixed, **_said(how))
     about |= dict(steps=after[-1])
     return CoordinateCheck(widths, after, list(_QUANTITIES), np.array(changes), about)
 

@@ -10,7 +10,7 @@ __all__ = ['SPEED', 'ANNOUNCED_SECONDS', 'PARAMETRIZATIONS', 'SIZE', 'Outputs', 
 # %% ../../nbs/training/programs.ipynb #takes
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,11 +24,10 @@ from .losses import BATCHES, loss_of, targets_of, tried
 from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import NoBar, pieces, progress_bar
 from ..netsor.gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
-from ..netsor.nodes import Concat, Initial, Logits, Matrix, Output, Parameter
-from ..netsor.nodes import Rows, Score, Table, Vector, attention_weights
-from ..netsor.nodes import bases, rows_by_base, rows_of
-from .optimizers import OPTIMIZERS, Rule, clipped, kind_of
-from .optimizers import mup_factor, muon_step
+from ..netsor.kinds import attention_weights
+from ..netsor.nodes import Concat, Initial, Matrix, Parameter, Rows, Score
+from ..netsor.nodes import Table, Vector, bases, rows_by_base, rows_of
+from .optimizers import Optimizer, clipped, mup_factor, optimizer_of
 from .run import Batches, NetworkBlock, Learner, Problem, Record
 from .run import at_a_rate, look_at, run, stable_rate
 from ..netsor.passes import ProgramNetworks, PassPlan
@@ -110,7 +109,7 @@ class ProgramLearner(Learner):
     "The rules by which a run trains the networks of a program."
     plan: PassPlan
     outputs: Outputs # (P, D)
-    rule: Rule
+    rule: Optimizer
     factors: dict # {matrix: factor of its rate}
     decays: dict # {matrix: λ}
     sizes: dict # {matrix: its ratio to the weights on which the rate acts}
@@ -174,11 +173,10 @@ class ProgramLearner(Learner):
         later = dict(states)
         for W, slope in slopes.items():
             of_vectors = isinstance(W, Parameter)
-            rule = self.rule.of_vectors() if of_vectors else self.rule
             rate = float(factor*(self.rate*self.factors[W])) # keeps single precision
             slope = slope.astype(self.plan.dtype, copy=False)
-            later[W] = rule.step(states[W], slope, self.step_size(W), rate,
-                                 self.decays[W])
+            later[W] = self.rule.of(W).step(states[W], slope, self.step_size(W), rate,
+                                            self.decays[W])
             M = None if of_vectors else drawn.matrices[W]
             if M is not None and self.plan.dense is None and M.should_be_explicit:
                 drawn.matrices[W], later[W] = M.explicit(later[W])
@@ -186,12 +184,8 @@ class ProgramLearner(Learner):
 
     def step_size(self, W):
         "The ratio of W to its weights; under Muon the size of the singular values."
-        if self.rule.optimizer != "muon" or isinstance(W, Parameter):
-            return self.sizes[W]
-        shape = self.plan.shapes[W]
-        if self.parametrization == "ntk":
-            return self.sizes[W]*float(np.sqrt(shape[0]))
-        return float(muon_step(shape, kind_of(W), self.plan.widening))
+        return self.rule.of(W).step_size(W, self.sizes[W], self.plan.shapes.get(W),
+                                         self.plan.widening, self.parametrization)
 
     def reset(self, networks, lost): # Ensemble
         "The networks, with the diverged ones reset to their start."
@@ -559,23 +553,19 @@ def last_look(problem, blocks, record): # [NetworkBlock, …]
     pairs = zip(blocks, seen)
     return [b.without(problem.learner, there.diverged) for b, there in pairs]
 
-
 # %% ../../nbs/training/programs.ipynb #pt-train
 def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           steps: int = 100, learning_rate: float | None = None,
-          momentum: float = 0.,
-          weight_decay: Any = 0., loss: Any = "squared",
-          batch_size: int | None = None, batches: str = "shared",
+          optimizer: Optimizer | str = "sgd", loss: Any = "squared",
+          reduction: str = "sum", size: int | None = None, rng: Rng = None,
+          init: Any = None, batch_size: int | None = None, batches: str = "shared",
+          schedule: Callable | None = None, clip_norm: float | None = None,
           matrices: Any = None, rate_factors: Mapping[Any, float] | None = None,
-          optimizer: str = "sgd", size: int | None = None, watch: Any = (),
-          y_watch: ArrayLike | None = None,
-          patience: int | None = None, init: Any = None, rng: Rng = None,
-          dense: bool | None = None, callback: Callable | None = None,
-          nesterov: bool = False, betas: tuple[float, float] = (.9, .999),
-          eps: float = 1e-8, clip_norm: float | None = None,
-          schedule: Callable | None = None, reduction: str = "sum",
           parametrization: str = "ntk", base_width: int | None = None,
-          precision: str = "double", verbose: bool = True) -> Training:
+          watch: Any = (), y_watch: ArrayLike | None = None,
+          patience: int | None = None, callback: Callable | None = None,
+          dense: bool | None = None, precision: str = "double",
+          verbose: bool = True, **options: Any) -> Training:
     """Train random networks of a finite width, exactly in law, often without matrices.
 
     At small widths some of many networks may diverge at a rate that is stable for the
@@ -599,68 +589,46 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     learning_rate
         η, for standard normal weights (NTK parametrization, equivalent to torch's SGD
         with rate ησ²/c for a matrix with c columns); for Muon the step relative to
-        the spectral norm; None = a stable rate for gradient descent, 0.02 for Muon and
-        0.001 for Adam, halved while more than half of the networks diverge
-    momentum
-        μ in [0, 1), as in torch's SGD
-    weight_decay
-        λ ≥ 0, for matrices and tables of embeddings but, as usual, not for biases and
-        gains (single vectors from `program.parameter`); or {matrix or trained vectors,
-        or their name: λ}, with zero for all others. For Muon and AdamW weight decay is
-        decoupled from the gradient
+        the spectral norm; None = a stable rate for gradient descent, otherwise the
+        optimizer's usual rate, halved while more than half of the networks diverge
+    optimizer
+        an object such as SGD(momentum=.9), Adam(), AdamW(weight_decay=.1), Muon() or
+        Lion(), or its name, "sgd", … Muon trains vectors and embeddings by AdamW. Adam,
+        AdamW and Lion act entry by entry and need explicit matrices. A weight decay
+        acts on matrices and tables of embeddings but, as usual, not on biases and gains
+        (single vectors from `program.parameter`), unless it is a mapping
     loss
         "squared" (half the sum of squares), "logistic", "softmax", or an object with
         value(f, y) → (networks,) and gradient(f, y) → f's shape, f (networks, P, D);
         if `y` is not an array of numbers of the shape of the outputs, the object also
         needs targets(y, P, D) → (P, D)
+    reduction
+        "sum" or "mean" of the loss over rows of outputs
+    size
+        number of random networks, trained side by side; None = as many as in `init`;
+        otherwise 1 if nothing in the networks is random (`init` has all their weights),
+        and 8 if something is
+    rng
+        seed: None | int | SeedSequence | Generator
+    init
+        None: a random start; {matrix or initial vector, or its name: array (r, c) or
+        (m,), possibly with a leading axis of networks}, random for all others; or a
+        Training, which is resumed
     batch_size
         rows in a mini-batch, whose gradient is scaled up to all rows; None = all
     batches
         "shared": all networks of a run use the same mini-batches, so the networks are
         independent only given the batches; "own": each network goes through the rows
         in its own random orders
+    schedule
+        step 0, 1, … → factor of the rate, e.g. a warm-up; None = 1
+    clip_norm
+        largest joint norm of all gradients of a network, with respect to the weights on
+        which the rate acts; None = no limit
     matrices
         matrices and vectors to be trained; None = all, including readouts
     rate_factors
         {matrix, or its name: factor of its rate}, for trained matrices
-    optimizer
-        "sgd"; "muon", which moves along the polar factor of each matrix's momentum
-        (vectors and embeddings are then trained by AdamW with the same rate); "adam"
-        or "adamw", which act entry by entry and need explicit matrices
-    size
-        number of random networks, trained side by side; None = as many as in `init`;
-        otherwise 1 if nothing in the networks is random (`init` has all their weights),
-        and 8 if something is
-    watch
-        outputs and scores to record in every step, e.g. of test texts
-    y_watch
-        targets of the watched outputs, an array of their shape, if no scores are
-        watched; the loss of the watched outputs is then recorded
-    patience
-        stop when the mean watched loss has not decreased for this many steps
-    init
-        None: a random start; {matrix or initial vector, or its name: array (r, c) or
-        (m,), possibly with a leading axis of networks}, random for all others; or a
-        Training, which is resumed
-    rng
-        seed: None | int | SeedSequence | Generator
-    dense
-        use explicit matrices? None = where they are cheaper, or needed (Adam, AdamW);
-        the law is the same
-    callback
-        function that is called before each step with a record of the step's number,
-        losses, outputs and watched values; if it returns True, the run ends
-    nesterov
-        use Nesterov's momentum, as in torch's SGD?
-    betas, eps
-        β₁, β₂ in [0, 1) and ε of Adam and AdamW
-    clip_norm
-        largest joint norm of all gradients of a network, with respect to the weights on
-        which the rate acts; None = no limit
-    schedule
-        step 0, 1, … → factor of the rate, e.g. a warm-up; None = 1
-    reduction
-        "sum" or "mean" of the loss over rows of outputs
     parametrization
         "ntk": the rate acts on standard normal weights; "standard": on the entries
         themselves, as in torch. For vectors that start as a constant, both mean the
@@ -669,6 +637,19 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         powers in the table of the page on optimizers. Scores stay as in the program
     base_width
         for "mup": the width at which the rate was found
+    watch
+        outputs and scores to record in every step, e.g. of test texts
+    y_watch
+        targets of the watched outputs, an array of their shape, if no scores are
+        watched; the loss of the watched outputs is then recorded
+    patience
+        stop when the mean watched loss has not decreased for this many steps
+    callback
+        function that is called before each step with a record of the step's number,
+        losses, outputs and watched values; if it returns True, the run ends
+    dense
+        use explicit matrices? None = where they are cheaper, or needed (Adam, Lion);
+        the law is the same
     precision
         "double", or "single" for explicit matrices, vectors and their products, which
         then take half of the memory, and less time if they are large. Networks start
@@ -679,6 +660,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         show a progress bar and the expected time and memory, on a terminal or in a
         notebook? Elsewhere there is a warning if a run takes more than ten processor
         seconds or half of the memory
+    **options
+        options of an optimizer that is given by its name, such as momentum=.9 or
+        weight_decay=.1
 
     Returns
     -------
@@ -709,7 +693,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     if n > checks.MOST: # beyond it the numbers of the run are no floats
         checks.memory(n, "width", "choose a smaller width", f"{n:g}")
     steps = checks.count(steps, "steps", least=0)
-    rule = _rule(optimizer, momentum, nesterov, betas, eps, dense)
+    rule = _rule(optimizer, options, dense)
     single = checks.choice(precision, "precision", ("double", "single")) == "single"
     if single and dense is False:
         checks.reject("dense", "be True or None for single precision", False,
@@ -731,8 +715,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     plan = plan.training(_trained(plan, matrices))
     given = _given(plan, init)
     N = _how_many(plan, size, init, given, batch_size is not None and batches == "own")
-    factors = _factors(plan, rate_factors, rule.optimizer)
-    decays = _decays(plan, weight_decay)
+    factors = _factors(plan, rate_factors, rule)
+    decays = _decays(plan, rule.weight_decay)
     sizes = sizes_of(plan, parametrization)
     watch_loss = _watch_loss(watched, y_watch, loss, table.shape[1], mean)
     tried(loss, targets)
@@ -812,8 +796,7 @@ def _watched(program, watch):
     "The watched outputs and scores, checked."
     things = [watch] if isinstance(watch, (Vector, Score, Table)) else watch
     for x in things if np.iterable(things) else ():
-        outputs = isinstance(x, Vector) and all(isinstance(b, (Output, Logits))
-                                                for b in bases(x))
+        outputs = isinstance(x, Vector) and all(b.ends for b in bases(x))
         if not (outputs or isinstance(x, (Score, Table))):
             checks.reject("watch", "be outputs and scores", type(x).__name__,
                           "for a vector h, use `change(h)` of the result", TypeError)
@@ -827,23 +810,18 @@ def _in_rows(program, table):
     X = program.concatenate(*asked_outputs(program, table.columns))
     return X[np.arange(P*D).reshape(D, P).T.ravel()]
 
-def _rule(optimizer, momentum, nesterov, betas, eps, dense): # Rule
+def _rule(optimizer, options, dense): # Optimizer
     "The optimizer, checked."
     checks.optional(dense, checks.flag, "dense")
-    checks.choice(optimizer, "optimizer", OPTIMIZERS)
-    momentum = checks.number(momentum, "momentum", "[0, 1)")
-    if checks.flag(nesterov, "nesterov") and not momentum:
-        checks.reject("nesterov", "come with a momentum", "momentum=0",
-                      "pass e.g. momentum=0.9")
-    betas = checks.real(betas, "betas", (2,), "[0, 1)", "pass e.g. (0.9, 0.999)")
-    eps = checks.number(eps, "eps", "[0, ∞)")
-    rule = Rule(optimizer, momentum, nesterov, tuple(betas.tolist()), eps)
-    if rule.entrywise and momentum:
-        checks.reject("momentum", "be zero for Adam", momentum,
-                      "pass betas=(β₁, β₂)")
+    rule, unknown = optimizer_of(optimizer, options)
+    for name, x in unknown.items():
+        own = ", ".join(f.name for f in fields(rule))
+        checks.reject(name, f"be an option of `train` or of {type(rule).__name__}",
+                      f"{x!r:.40}", f"{type(rule).__name__} has {own}", TypeError)
     if rule.entrywise and dense is False:
-        checks.reject("dense", "be True or None for Adam", False,
-                      "Adam acts entry by entry, so matrices must be explicit")
+        name = type(rule).__name__
+        checks.reject("dense", f"be True or None for {name}", False,
+                      f"{name} acts entry by entry, so matrices must be explicit")
     return rule
 
 def _check_schedule(schedule):
@@ -910,9 +888,9 @@ def _widening(parametrization, base_width, n):
                   f"{base_width} with {parametrization!r}", "pass the width at which "
                   "the learning rate was found, or leave it out")
 
-def _factors(plan, rate_factors, optimizer):
+def _factors(plan, rate_factors, rule):
     "Factors of the rates, {matrix: factor}."
-    factors = {W: mup_factor(W, optimizer, plan.widening) for W in plan.trained}
+    factors = {W: mup_factor(W, rule, plan.widening) for W in plan.trained}
     if rate_factors is None:
         return factors
     checks.kind(rate_factors, Mapping, "rate_factors",
@@ -1032,7 +1010,7 @@ def _resumed(plan, N, before, rule):
     if len(before.loss) != N:
         checks.reject("size", "be the number of networks in the run that is resumed",
                       f"{N} after {len(before.loss)}", "leave it as it was")
-    keeps = rule.optimizer == known.rule.optimizer and rule.moments
+    keeps = type(rule) is type(known.rule) and rule.moments
     blocks = []
     for block in before._blocks:
         drawn, states = block.networks
@@ -1046,12 +1024,10 @@ def _resumed(plan, N, before, rule):
     return before._seed, blocks, before.steps
 
 def _found_rate(learner, loss, share, block):
-    "A rate from the tangent kernels of some networks, or Muon's or Adam's usual rate."
+    "The optimizer's usual rate, or one from the tangent kernels of some networks."
     plan, rule = learner.plan, learner.rule
-    if rule.optimizer == "muon":
-        return .02
-    if rule.entrywise:
-        return 1e-3
+    if rule.usual_rate is not None:
+        return rule.usual_rate
     drawn, states = block.networks
     there = drawn.fork(default_rng(0)) # does not change the networks
     _, by_matrix = finite_tangents(plan, there, states)
@@ -1059,4 +1035,3 @@ def _found_rate(learner, loss, share, block):
             for W in plan.trained)
     top = np.linalg.eigvalsh(Θ)[~block.diverged, -1].max(initial=0.)
     return stable_rate(loss, share*top)
-

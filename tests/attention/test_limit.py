@@ -17,7 +17,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import Attention, ScaleMixture, Tokens, simulate_dense
+from infattn_nb import Attention, ScaleMixture, Tokens
+from infattn_nb.attention import simulate_dense
 from infattn_nb.nonlinearities import clip, identity, relu, softmax
 
 LAYER = Attention(Tokens(4, identity), heads=2)

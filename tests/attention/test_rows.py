@@ -8,7 +8,7 @@ from conftest import nightly
 from row_cases import YS, tails
 from scipy.special import ndtr
 
-from infattn_nb import Attention, Tokens, mixture_of_heads
+from infattn_nb import Attention, Tokens
 from infattn_nb.attention.rows import (
     ROUGH_MESH,
     Row,
@@ -19,6 +19,7 @@ from infattn_nb.attention.rows import (
     row_points,
 )
 from infattn_nb.convergence import participation_moments
+from infattn_nb.distributions import mixture_of_heads
 from infattn_nb.nonlinearities import identity, relu, softmax, tanh
 from infattn_nb.numerics.quadrature import normal_nodes
 

@@ -27,16 +27,13 @@ from infattn_nb import (
     CommonTokens,
     ScaleMixture,
     Tokens,
-    hellinger,
-    kde_kl,
     kl_divergence,
     paired_kl,
-    parallel,
     total_variation,
-    wasserstein,
 )
-from infattn_nb.convergence import kde, kde_trials
+from infattn_nb.convergence import hellinger, kde, kde_kl, kde_trials, wasserstein
 from infattn_nb.nonlinearities import identity, relu
+from infattn_nb.numerics import parallel
 
 LAYER = Attention(CommonTokens(4, identity), heads=2)
 

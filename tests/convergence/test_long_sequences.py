@@ -13,7 +13,7 @@ from conftest import nightly
 from row_cases import YS, tails
 from scipy.special import gamma
 
-from infattn_nb import Attention, Tokens, mixture_of_heads
+from infattn_nb import Attention, Tokens
 from infattn_nb.attention.rows import ROUGH_MESH, Mesh, row_mixture, row_points
 from infattn_nb.convergence import (
     effective_alpha,
@@ -24,6 +24,7 @@ from infattn_nb.convergence import (
     row_overlap,
     width_term,
 )
+from infattn_nb.distributions import mixture_of_heads
 from infattn_nb.nonlinearities import identity, softmax
 
 ROOT = Path(__file__).parents[2]

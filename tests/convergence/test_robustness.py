@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import Attention, CommonTokens, Tokens, simulate_dense
+from infattn_nb import Attention, CommonTokens, Tokens
+from infattn_nb.attention import simulate_dense
 from infattn_nb.convergence import (
     cross_mask,
     distance_bias,

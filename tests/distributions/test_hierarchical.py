@@ -8,10 +8,11 @@ import pytest
 from matplotlib.figure import Figure
 from scipy.stats import chi2, multivariate_normal, norm
 
-from infattn_nb import Attention, HierarchicalGaussian, Tokens, parallel
+from infattn_nb import Attention, HierarchicalGaussian, Tokens
 from infattn_nb.distributions.hierarchical import _log_densities_given
 from infattn_nb.distributions.scale_mixture import LocationMixture
 from infattn_nb.nonlinearities import identity, relu
+from infattn_nb.numerics import parallel
 
 
 def test_an_averaged_covariance_states_its_error():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from infattn_nb import Mixture, ScaleMixture, mixture_of_heads
+from infattn_nb import ScaleMixture
+from infattn_nb.distributions import Mixture, mixture_of_heads
 from infattn_nb.distributions.scale_mixture import (
     _merged,
     _merged_roughly,

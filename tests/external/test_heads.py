@@ -4,10 +4,11 @@ intended initialisation, listed, written, trained, and part of the loss at the s
 
 import numpy as np
 import pytest
+from conftest import departures
 from with_transformers import TORCH, torch, transformers
 
-from infattn_nb import from_config, from_torch, init_table, initialise, report
-from infattn_nb.huggingface.weights import departures
+from infattn_nb import from_config, from_torch, initialise, report
+from infattn_nb.huggingface import init_table
 from infattn_nb.initialisation.head_loss import head_loss
 
 pytestmark = TORCH

@@ -10,21 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import least_p, nightly
+from conftest import departures, least_p, nightly
 from model_families import BASE, FAMILIES, GROUPED, config, model, n
 from with_transformers import TORCH, torch, transformers
 
-from infattn_nb import (
-    Norm,
-    Rotary,
-    from_config,
-    from_torch,
-    init_table,
-    initialise,
-    report,
-)
+from infattn_nb import Norm, Rotary, from_config, from_torch, initialise, report
+from infattn_nb.huggingface import init_table
 from infattn_nb.huggingface.config import FAMILIES_TOML, MODELS
-from infattn_nb.huggingface.weights import departures
 from infattn_nb.initialisation.rules import scaled
 
 pytestmark = TORCH

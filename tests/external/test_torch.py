@@ -16,18 +16,11 @@ from scipy.stats import ks_2samp
 from with_torch import TORCH, torch
 from wrong_calls import rejects
 
-from infattn_nb import (
-    Block,
-    FeedForward,
-    Norm,
-    Transformer,
-    embedding_cov,
-    from_config,
-    from_torch,
-    init_table,
-)
+from infattn_nb import Block, FeedForward, Norm, Transformer, from_config, from_torch
+from infattn_nb.huggingface import init_table
 from infattn_nb.huggingface.module import read_module
 from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
+from infattn_nb.transformer import embedding_cov
 
 pytestmark = [*TORCH]  # torch warns of its own affairs
 

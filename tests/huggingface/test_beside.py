@@ -1,18 +1,13 @@
 """A module of one's own runs beside its description."""
 
 import pytest
+from conftest import departures
 from role_modules import SHAPES, F, H, L, NanoGPT, S, attend, drawn, heads, n, read
 from with_torch import TORCH, torch
 
-from infattn_nb import (
-    Rotary,
-    Transformer,
-    embedding_cov,
-    init_table,
-    initialise,
-    report,
-)
-from infattn_nb.huggingface.weights import departures
+from infattn_nb import Rotary, Transformer, initialise, report
+from infattn_nb.huggingface import init_table
+from infattn_nb.transformer import embedding_cov
 
 pytestmark = TORCH
 

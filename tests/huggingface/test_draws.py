@@ -24,8 +24,8 @@ from drawn_modules import (
 )
 from with_transformers import TORCH, torch, transformers
 
-from infattn_nb import from_config, from_torch, init_table, initialise
-from infattn_nb.huggingface import families
+from infattn_nb import from_config, from_torch, initialise
+from infattn_nb.huggingface import families, init_table
 from infattn_nb.numerics import checks
 
 pytestmark = TORCH

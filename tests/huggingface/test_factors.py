@@ -8,7 +8,8 @@ from config_cases import LLAMA
 from drawn_modules import LAWS, Own, described
 from with_transformers import TORCH, torch, transformers
 
-from infattn_nb import from_config, from_torch, init_table, initialise, report
+from infattn_nb import from_config, from_torch, initialise, report
+from infattn_nb.huggingface import init_table
 from infattn_nb.initialisation.rules import scaled
 
 pytestmark = TORCH

@@ -18,10 +18,11 @@ from infattn_nb import (
     init_table,
     report,
     scan,
-    with_rule,
 )
+from infattn_nb.huggingface import init_table
 from infattn_nb.huggingface.config import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import Departure, handles_of
+from infattn_nb.initialisation import Scan, with_rule
 from infattn_nb.initialisation.diagnosis import depth_ratio, drawn
 from infattn_nb.initialisation.quantities import (
     PEERS,

@@ -5,7 +5,7 @@ chains of the law.
 
 import numpy as np
 import pytest
-from conftest import least_p, nightly
+from conftest import departures, least_p, nightly
 from role_modules import GPT, SHAPES, WRONG, F, H, L, S, V, drawn, n, nn, read
 from with_torch import TORCH, torch
 

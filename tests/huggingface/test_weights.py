@@ -18,6 +18,7 @@ from wrong_calls import rejects
 
 from infattn_nb import from_config, from_torch, init_table, initialise, with_rule
 from infattn_nb.huggingface.config import FAMILIES
+from infattn_nb.initialisation import with_rule
 from infattn_nb.initialisation.rules import scaled
 
 pytestmark = [*TORCH]  # torch warns of its own affairs

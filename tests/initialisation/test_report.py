@@ -16,23 +16,22 @@ from scipy.stats import ks_2samp
 
 from infattn_nb import (
     Block,
-    Chain,
     FeedForward,
-    Report,
     SelfAttention,
-    Thresholds,
     Transformer,
-    embedding_cov,
     from_config,
     parallel,
 )
 from infattn_nb import report as draw_report
 from infattn_nb.huggingface.config import READY
+from infattn_nb.initialisation import Report, Thresholds
 from infattn_nb.initialisation.diagnosis import drawn
 from infattn_nb.initialisation.panels import PANELS
 from infattn_nb.initialisation.quantities import QUANTITIES
 from infattn_nb.initialisation.report import blocks_said, enough_width, file_of, rounded
-from infattn_nb.transformer import Experts
+from infattn_nb.learning import make_recall
+from infattn_nb.numerics import parallel
+from infattn_nb.transformer import Chain, Experts, embedding_cov
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
 HERE = Path(__file__).parents[1]

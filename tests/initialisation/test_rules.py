@@ -15,8 +15,8 @@ from infattn_nb import (
     Transformer,
     from_config,
     scan,
-    with_rule,
 )
+from infattn_nb.initialisation import with_rule
 from infattn_nb.initialisation.rules import (
     PUBLISHED_RULES,
     follows,

@@ -19,18 +19,17 @@ from infattn_nb import (
     FeedForward,
     Nonlinearity,
     Rotary,
-    Scan,
     SelfAttention,
     Transformer,
-    parallel,
     report,
     scan,
-    with_rule,
 )
+from infattn_nb.initialisation import Scan, with_rule
 from infattn_nb.initialisation.diagnosis import diagnose, joined
 from infattn_nb.initialisation.quantities import Thresholds
 from infattn_nb.initialisation.rules import PUBLISHED_RULES
 from infattn_nb.initialisation.scan import repeated
+from infattn_nb.numerics import parallel
 
 # Diagnostics: the same by loops
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from conftest import nightly
 
-from infattn_nb import Attention, Tokens, parallel
+from infattn_nb import Attention, Tokens
 from infattn_nb.nonlinearities import relu
+from infattn_nb.numerics import parallel
 from infattn_nb.paper import read_table, reproduce, sweep
 from infattn_nb.paper.figures import PLANS
 from infattn_nb.paper.tables import matching_rows

@@ -25,16 +25,14 @@ from infattn_nb import (
     Program,
     ScaleMixture,
     Tokens,
-    draw,
-    fold,
     paired_kl,
-    parallel,
     simulate,
-    simulate_dense,
 )
+from infattn_nb.attention import simulate_dense
 from infattn_nb.convergence import rademacher, simulate_weights, tied_scores
 from infattn_nb.netsor import mlp
 from infattn_nb.nonlinearities import clip, leaky_relu, relu
+from infattn_nb.numerics import draw, fold, parallel
 from infattn_nb.numerics.rng import BLOCK
 from infattn_nb.numerics.workers import TASKS_AHEAD, _workers, in_order
 from infattn_nb.paper import sweep

@@ -12,16 +12,11 @@ from conftest import nightly
 from numpy.random import default_rng
 from scipy.stats import ks_2samp
 
-from infattn_nb import (
-    Attention,
-    CommonTokens,
-    HierarchicalGaussian,
-    Tokens,
-    parallel,
-    simulate_dense,
-)
+from infattn_nb import Attention, CommonTokens, HierarchicalGaussian, Tokens
 from infattn_nb.attention import sampling as recipe
+from infattn_nb.attention import simulate_dense
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
+from infattn_nb.numerics import parallel
 
 CORRELATED = np.array(
     [[1, 0.8, -0.3, 0], [0.8, 2, 0.1, 0.4], [-0.3, 0.1, 0.5, 0], [0, 0.4, 0, 1]]

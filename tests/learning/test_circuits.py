@@ -29,14 +29,9 @@ from reference_circuits import (
 )
 from scipy.stats import ks_2samp
 
-from infattn_nb import (
-    AttentionDescent,
-    CircuitDescent,
-    Transformer,
-    make_recall,
-    parallel,
-)
+from infattn_nb import AttentionDescent, CircuitDescent, Transformer
 from infattn_nb.attention.spec import AttentionSpec
+from infattn_nb.learning import make_recall
 from infattn_nb.learning.circuits import (
     Circuits,
     Depth,
@@ -48,6 +43,7 @@ from infattn_nb.learning.circuits import (
     random_circuits,
     theta,
 )
+from infattn_nb.numerics import parallel
 
 ROOT = Path(__file__).parents[2]
 DEPTHS = (

@@ -4,7 +4,7 @@ import numpy as np
 from conftest import ROUGH_POSTERIOR
 from numpy.random import default_rng
 
-from infattn_nb import embed_features, make_recall, patches
+from infattn_nb.learning import embed_features, make_recall, patches
 
 pytestmark = ROUGH_POSTERIOR
 

@@ -11,8 +11,8 @@ import pytest
 from conftest import BEYOND_THEOREM
 from scipy.stats import ks_2samp
 
-from infattn_nb import AssumptionWarning, Program, Transformer, gram, limit, simulate
-from infattn_nb.netsor import attention
+from infattn_nb import AssumptionWarning, Program, Transformer, limit, simulate
+from infattn_nb.netsor import attention, gram
 from infattn_nb.nonlinearities import relu, tanh
 
 pytestmark = BEYOND_THEOREM

@@ -22,13 +22,12 @@ from infattn_nb import (
     AssumptionWarning,
     Attention,
     Program,
-    ProgramTokens,
     Tokens,
     limit,
     simulate,
-    simulate_dense,
 )
-from infattn_nb.netsor import attention, mlp
+from infattn_nb.attention import simulate_dense
+from infattn_nb.netsor import ProgramTokens, attention, mlp
 from infattn_nb.netsor.nodes import Score
 from infattn_nb.nonlinearities import clip, erf, relu, softmax, tanh
 

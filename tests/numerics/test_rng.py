@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from infattn_nb import draw, parallel
+from infattn_nb.numerics import draw, parallel
 from infattn_nb.numerics.rng import BLOCK
 from infattn_nb.numerics.workers import by_pieces
 

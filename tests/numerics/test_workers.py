@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from infattn_nb import draw, parallel
+from infattn_nb.numerics import draw, parallel
 from infattn_nb.numerics.workers import progress_bar
 
 

@@ -10,8 +10,8 @@ import pytest
 from conftest import nightly
 from scipy.stats import kstest, norm, ttest_ind
 
-from infattn_nb import CommonTokens, Nonlinearity, kde_kl, kl_divergence, paired_kl
-from infattn_nb.convergence import kde
+from infattn_nb import CommonTokens, Nonlinearity, kl_divergence, paired_kl
+from infattn_nb.convergence import kde, kde_kl
 from infattn_nb.convergence.distances import kl_of_variances, paired_variances
 from infattn_nb.nonlinearities import clip, relu
 from infattn_nb.numerics import psd_factor

@@ -208,13 +208,17 @@ def test_version_stands_in_one_place():
     assert f"version: {CFG['version']}" in (ROOT / "CITATION.cff").read_text()
 
 
+STUB = (ROOT / "infattn_nb/__init__.pyi").read_text(encoding="utf-8")
+
+
 def test_public_names_are_those_of_the_stubs():
     "The objects themselves, not modules."
     for name, (_, home) in written.PUBLIC.items():
         assert PUBLIC[name] is getattr(import_module(f"infattn_nb.{home}"), name)
         assert not inspect.ismodule(PUBLIC[name])
     assert set(infattn_nb.__all__) <= set(dir(infattn_nb))
-    assert len(infattn_nb.__all__) <= 73
+    assert [*dir(infattn_nb)] == re.findall(r" as (\w+)", STUB)  # in their order
+    assert 40 <= len(dir(infattn_nb)) <= 50 and dir(infattn_nb)[0] == "Attention"
 
 
 def test_every_part_exports_its_own_names():

@@ -8,10 +8,17 @@ from conftest import BEYOND_THEOREM, nightly
 
 from infattn_nb import Program, from_config, gradients, train
 from infattn_nb.huggingface import next_tokens
-from infattn_nb.netsor.nodes import Normalize
+from infattn_nb.netsor.kinds import Normalize
 from infattn_nb.netsor.revealed import State
 from infattn_nb.nonlinearities import relu, tanh, times
-from infattn_nb.training.optimizers import MUP, OPTIMIZERS, Rule, clipped, muon_step
+from infattn_nb.training import SGD, Adam, AdamW, Lion, Muon
+from infattn_nb.training.optimizers import (
+    MUP,
+    OPTIMIZERS,
+    Optimizer,
+    clipped,
+    muon_step,
+)
 from infattn_nb.transformer.as_program import ScoreSoftmax
 
 pytestmark = BEYOND_THEOREM
@@ -227,12 +234,13 @@ def test_what_has_no_limit_is_said():
 
 def test_the_memory_of_moments_counts():
     "Adam keeps two arrays of the size of each matrix."
-    assert [Rule(x, 0.9).moments for x in ("sgd", "muon", "adam")] == [1, 1, 2]
-    assert Rule("sgd").moments == 0
-    state = Rule("adam").step(
-        State(0.0, np.ones((1, 2, 2))), np.ones((1, 2, 2)), 1, 1, 0
-    )
-    assert state.square.shape == state.velocity.shape == (1, 2, 2)
+    rules = SGD(), SGD(momentum=0.9), Muon(momentum=0.9), Lion(), Adam(), AdamW()
+    assert [rule.moments for rule in rules] == [0, 1, 1, 1, 2, 2]
+    start = State(0.0, np.ones((1, 2, 2)))
+    for rule in rules:
+        after = rule.step(start, np.ones((1, 2, 2)), 1, 1, 0)
+        kept = [x for x in (after.velocity, after.square) if x is not None]
+        assert [x.shape for x in kept] == rule.moments * [(1, 2, 2)]
 
 
 # µP
@@ -405,13 +413,15 @@ DECAYED = {  # after two steps without a gradient, in units of the start
     "sgd": 1 - η * λ - η * (λ * (1 - η * λ) + μ * λ),
     "muon": (1 - η * λ) ** 2,
     "adamw": (1 - η * λ) ** 2,
+    "lion": (1 - η * λ) ** 2,
     "adam": 1 - 2 * η,  # the decay is its gradient, and each step has the length η
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", DECAYED)
 def test_decay_of_each_optimizer(optimizer):
-    rule = Rule(optimizer, 0.0 if optimizer.startswith("adam") else μ)
+    kind = OPTIMIZERS[optimizer]
+    rule = kind(momentum=μ) if optimizer in ("sgd", "muon") else kind()
     state = State(float(not rule.entrywise), np.ones((1, 2, 2)))
     for _ in range(2):
         state = rule.step(state, np.zeros((1, 2, 2)), 1.0, η, λ)
@@ -439,3 +449,97 @@ def test_the_joint_norm_of_gradients_is_clipped():
     assert np.linalg.norm(after) == pytest.approx(0.7, rel=1e-5)
     np.testing.assert_allclose(after / 0.7, before / np.linalg.norm(before), rtol=1e-5)
     np.testing.assert_array_equal(kept, short)
+
+
+def test_every_optimizer_of_the_package_has_a_row():
+    ours = {k for k, v in OPTIMIZERS.items() if v.__module__.startswith("infattn_nb")}
+    assert ours == DECAYED.keys()
+
+
+def test_lion_by_hand():
+    "Signs of a mean of gradient and momentum; the momentum has its own β."
+    rng = np.random.default_rng(0)
+    rule = Lion(betas=(0.7, 0.9))
+    state = State(0.0, np.ones((1, 2, 3)))
+    w, m = np.ones((1, 2, 3)), 0.0
+    for g in rng.standard_normal((4, 1, 2, 3)):
+        state = rule.step(state, g / 0.5, 0.5, 0.1, 0.2)  # W = 0.5 w
+        w = 0.98 * w - 0.05 * np.sign(0.7 * m + 0.3 * g)
+        m = 0.9 * m + 0.1 * g
+        np.testing.assert_allclose(state.moved, w, rtol=1e-12)
+
+
+def quadratic(**how):
+    p = Program()
+    f = p.readout("R") @ tanh(p.matrix("W") @ p.inputs(np.eye(3)) + p.parameter())
+    return train(
+        p, f, [1.0, 0, -1], width=8, steps=3, size=2, rng=0, verbose=False, **how
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        (SGD(momentum=0.9, nesterov=True), dict(momentum=0.9, nesterov=True)),
+        (
+            Adam(betas=(0.8, 0.9), weight_decay=0.1),
+            dict(betas=(0.8, 0.9), weight_decay=0.1),
+        ),
+        (
+            AdamW(eps=1e-3, weight_decay={"R": 0.2}),
+            dict(eps=1e-3, weight_decay={"R": 0.2}),
+        ),
+        (Muon(momentum=0.5), dict(momentum=0.5)),
+        (Lion(), {}),
+    ],
+)
+def test_an_object_is_its_name_with_options(rule, named):
+    a, b = quadratic(optimizer=rule), quadratic(optimizer=rule.name, **named)
+    np.testing.assert_array_equal(a.outputs, b.outputs)
+    assert a.learning_rate == b.learning_rate
+    assert eval(repr(rule)) == rule
+    assert (a.outputs != quadratic(optimizer=rule.name).outputs).any() or not named
+
+
+def test_options_of_another_optimizer_are_refused():
+    for how, said in (
+        (
+            dict(optimizer="adam", momentum=0.9),
+            "`momentum` must be an option of `train`",
+        ),
+        (dict(optimizer=SGD(), momentum=0.9), "pass optimizer=SGD"),
+        (dict(betas=(0.9, 0.9)), "SGD has weight_decay, momentum, nesterov"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            quadratic(**how)
+    for make in (
+        lambda: SGD(nesterov=True),
+        lambda: Muon(momentum=1.0),
+        lambda: Lion(betas=2),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            make()
+
+
+def test_an_optimizer_from_outside():
+    "Signs of the gradient, by name and under µP, without a place elsewhere."
+
+    class Signs(Optimizer):
+        column = "adam"
+        usual_rate = 0.01
+        entrywise = True
+
+        def step(self, state, slope, size, η, decay):
+            return State(0.0, state.moved - η * size * np.sign(slope))
+
+    try:
+        run = quadratic(optimizer="signs", parametrization="mup", base_width=4)
+        moved = abs(run.weights("W") - run.weights("W", "start"))
+        np.testing.assert_allclose(moved.max(), 3 * 0.01 / 2, rtol=1e-9)
+        assert repr(Signs()) == "Signs()" and run.learning_rate == 0.01
+        with pytest.raises(
+            TypeError, match="`Half` must state every .* no column, step"
+        ):
+            type("Half", (Optimizer,), {"usual_rate": None})
+    finally:
+        del OPTIMIZERS["signs"]

@@ -44,7 +44,6 @@ from infattn_nb import (
     Transformer,
     gradients,
     limit,
-    parallel,
     simulate,
     train,
 )
@@ -61,6 +60,7 @@ from infattn_nb.nonlinearities import (
     softmax,
     tanh,
 )
+from infattn_nb.numerics import parallel
 from infattn_nb.training import programs as training
 
 pytestmark = BEYOND_THEOREM

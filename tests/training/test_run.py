@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.random import SeedSequence, default_rng
 
-from infattn_nb import AttentionDescent, CircuitDescent, Program, make_recall, train
+from infattn_nb import AttentionDescent, CircuitDescent, Program, train
+from infattn_nb.learning import make_recall
 from infattn_nb.nonlinearities import relu
 from infattn_nb.training.losses import Squared, batch_at, own_batches
 from infattn_nb.training.run import (

@@ -10,17 +10,10 @@ import pytest
 from block_cases import COV, agree, net
 from conftest import nightly
 
-from infattn_nb import (
-    Block,
-    FeedForward,
-    Norm,
-    Rotary,
-    SelfAttention,
-    Transformer,
-    embedding_cov,
-)
+from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer
 from infattn_nb.nonlinearities import silu
 from infattn_nb.nonlinearities import softmax as exact_softmax
+from infattn_nb.transformer import embedding_cov
 
 TWICE = embedding_cov("abab", 1.0, 0.1)
 

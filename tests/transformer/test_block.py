@@ -17,14 +17,13 @@ from infattn_nb import (
     Norm,
     Rotary,
     SelfAttention,
-    Thresholds,
     Tokens,
     Transformer,
-    embedding_cov,
-    text_labels,
 )
+from infattn_nb.initialisation import Thresholds
 from infattn_nb.nonlinearities import identity, relu, silu, tanh
 from infattn_nb.nonlinearities import softmax as exact_softmax
+from infattn_nb.transformer import embedding_cov, text_labels
 
 
 def compared(gram, scores, c):

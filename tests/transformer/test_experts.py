@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.stats import ks_2samp
 
-from infattn_nb import Block, FeedForward, Transformer, embedding_cov
-from infattn_nb.transformer import Experts
+from infattn_nb import Block, FeedForward, Transformer
+from infattn_nb.transformer import Experts, embedding_cov
 from infattn_nb.transformer.experts import GATES, k_largest
 from infattn_nb.transformer.parts import Cotangent
 

@@ -20,6 +20,8 @@ from infattn_nb import (
 )
 from infattn_nb.convergence import participation_moments, row_overlap
 from infattn_nb.nonlinearities import gelu_tanh, identity, relu, silu, tanh
+from infattn_nb.numerics import parallel
+from infattn_nb.transformer import embedding_cov
 
 
 def agree(pairs, level=1e-7):

@@ -21,18 +21,11 @@ from passes_cases import BY_HAND, drawn, ensemble, of, readout, smallest, stored
 from reference import Explicit
 from scipy.stats import ks_2samp
 
-from infattn_nb import (
-    Block,
-    FeedForward,
-    Norm,
-    Rotary,
-    SelfAttention,
-    Transformer,
-    embedding_cov,
-    parallel,
-)
+from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer
 from infattn_nb.nonlinearities import clip, gelu, relu, step
+from infattn_nb.numerics import parallel
 from infattn_nb.numerics.linalg import divided, root, spanned, square, triangle_times
+from infattn_nb.transformer import embedding_cov
 from infattn_nb.transformer.passes import Network
 from infattn_nb.transformer.stream import Sum
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from infattn_nb import Transformer, embedding_cov, from_config
+from infattn_nb import Transformer, from_config
 from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.numerics import checks
+from infattn_nb.transformer import embedding_cov
 from infattn_nb.transformer.stream import several
 
 
