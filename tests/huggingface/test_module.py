@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 from config_cases import LLAMA
 
-from infattn_nb import (
-    Scan,
-    Transformer,
-    from_config,
-    init_table,
-    report,
-    scan,
-)
+from infattn_nb import Transformer, from_config, report, scan
 from infattn_nb.huggingface import init_table
 from infattn_nb.huggingface.config import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import Departure, handles_of

@@ -8,20 +8,10 @@ import pytest
 from conftest import departures, least_p, nightly
 from role_modules import GPT, SHAPES, WRONG, F, H, L, S, V, drawn, n, nn, read
 from with_torch import TORCH, torch
-
 from wrong_calls import rejects
 
-from infattn_nb import (
-    Norm,
-    from_config,
-    from_torch,
-    init_table,
-    initialise,
-    train,
-    weights_of,
-)
-from infattn_nb.huggingface import next_tokens
-from infattn_nb.huggingface.weights import departures
+from infattn_nb import Norm, from_config, from_torch, initialise, train, weights_of
+from infattn_nb.huggingface import init_table, next_tokens
 
 pytestmark = TORCH
 

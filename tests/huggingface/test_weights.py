@@ -13,10 +13,10 @@ import pytest
 from conftest import least_p, nightly
 from scipy.special import entr
 from with_transformers import TORCH, torch, transformers
-
 from wrong_calls import rejects
 
-from infattn_nb import from_config, from_torch, init_table, initialise, with_rule
+from infattn_nb import from_config, from_torch, initialise
+from infattn_nb.huggingface import init_table
 from infattn_nb.huggingface.config import FAMILIES
 from infattn_nb.initialisation import with_rule
 from infattn_nb.initialisation.rules import scaled

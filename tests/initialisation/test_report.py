@@ -14,14 +14,7 @@ from conftest import nightly
 from report_cases import TINY, WORDS, small
 from scipy.stats import ks_2samp
 
-from infattn_nb import (
-    Block,
-    FeedForward,
-    SelfAttention,
-    Transformer,
-    from_config,
-    parallel,
-)
+from infattn_nb import Block, FeedForward, SelfAttention, Transformer, from_config
 from infattn_nb import report as draw_report
 from infattn_nb.huggingface.config import READY
 from infattn_nb.initialisation import Report, Thresholds
@@ -29,7 +22,6 @@ from infattn_nb.initialisation.diagnosis import drawn
 from infattn_nb.initialisation.panels import PANELS
 from infattn_nb.initialisation.quantities import QUANTITIES
 from infattn_nb.initialisation.report import blocks_said, enough_width, file_of, rounded
-from infattn_nb.learning import make_recall
 from infattn_nb.numerics import parallel
 from infattn_nb.transformer import Chain, Experts, embedding_cov
 

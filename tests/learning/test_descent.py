@@ -18,14 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from infattn_nb import (
-    AttentionDescent,
-    AttentionRegressor,
-    CircuitDescent,
-    embed_features,
-)
+from infattn_nb import AttentionDescent, AttentionRegressor, CircuitDescent
+from infattn_nb.learning import embed_features
 from infattn_nb.training.losses import batch_at
-
 
 # --- the reference: weights, and backpropagation by hand
 

@@ -37,10 +37,9 @@ from sklearn.gaussian_process.kernels import DotProduct
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, parallel
+from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.distributions.scale_mixture import Mixture
-from infattn_nb.learning import embed_features, patches
 from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
 from infattn_nb.learning.sequences import padded, stacked
 from infattn_nb.nonlinearities import identity

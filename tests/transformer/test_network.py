@@ -10,14 +10,7 @@ import pytest
 from conftest import columns, least_p, nightly
 from reference import explicit, softmax
 
-from infattn_nb import (
-    Attention,
-    Tokens,
-    Transformer,
-    embedding_cov,
-    from_config,
-    parallel,
-)
+from infattn_nb import Attention, Tokens, Transformer, from_config
 from infattn_nb.convergence import participation_moments, row_overlap
 from infattn_nb.nonlinearities import gelu_tanh, identity, relu, silu, tanh
 from infattn_nb.numerics import parallel
