@@ -20,10 +20,14 @@ from wrong_calls import rejects, rows
 
 from infattn_nb import *
 from infattn_nb import from_config
+from infattn_nb.attention import *
 from infattn_nb.attention.rows import row_mixture
 from infattn_nb.convergence import *
+from infattn_nb.distributions import *
 
 from infattn_nb.huggingface import coordinate_check, next_tokens, rate_transfer, widened
+from infattn_nb.initialisation import *
+from infattn_nb.learning import *
 from infattn_nb.netsor import *
 from infattn_nb.nonlinearities import *
 from infattn_nb.numerics import *
@@ -34,7 +38,8 @@ from infattn_nb.paper import *
 from infattn_nb.theory import *
 from infattn_nb.theory.pseudo_lipschitz import attack
 from infattn_nb.theory.score_clt import VarianceGamma
-from infattn_nb.transformer import Experts
+from infattn_nb.training import *
+from infattn_nb.transformer import *
 
 pytestmark = [
     pytest.mark.xdist_group("bad_input"),

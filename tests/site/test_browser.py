@@ -283,7 +283,7 @@ function contrast(doc, page) { // text against the ground under it: WCAG's ratio
   const over = (a, b) => [0, 1, 2].map(k => a[k]*a[3] + b[k]*(1 - a[3])).concat(1);
   const linear = v => (v /= 255) <= .04045 ? v/12.92 : ((v + .055)/1.055)**2.4;
   const luminance = c => .2126*linear(c[0]) + .7152*linear(c[1]) + .0722*linear(c[2]);
-  const ground = e => e ? over(rgba(page.getComputedStyle(e).backgroundColor), ground(e.parentElement)) : [255, 255, 255, 1];
+  const grounds = new Map(), ground = e => { if (!e) return [255, 255, 255, 1]; if (!grounds.has(e)) grounds.set(e, over(rgba(page.getComputedStyle(e).backgroundColor), ground(e.parentElement))); return grounds.get(e); };
   const words = [...doc.querySelectorAll('mjx-container')].map(e => [e, 'a formula']);
   for (const walk = doc.createTreeWalker(doc.body, NodeFilter.SHOW_TEXT); walk.nextNode();)
     if (walk.currentNode.data.trim()) words.push([walk.currentNode.parentElement, walk.currentNode.data.trim().slice(0, 30)]);
@@ -419,16 +419,15 @@ async function look(name) {
   for (const fold of doc.querySelectorAll('details')) fold.open = true;
   note('formulas', 'all', formulas(doc, page));
   if (!page.MathJax?.startup?.promise) for (const e of doc.querySelectorAll('span.math')) e.textContent = 'x'; // raw TeX is no line of ours
-  for (const width of [1400, 390]) {
+  for (const [width, theme] of [[1400, 'dark'], [1400, 'light'], [390, 'light']]) { // a theme changes no size, a width no colour
     frame.style.width = width + 'px';
-    for (const theme of ['light', 'dark']) {
-      if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) page.quartoToggleColorScheme();
-      const dark = () => parseInt(page.getComputedStyle(doc.body).backgroundColor.match(/\d+/)) < 128;
-      for (let k = 0; k < 100 && dark() !== (theme === 'dark'); k++) await wait(50); // the stylesheet comes in
-      await wait(250);
-      if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) note('errors', theme, ['the theme cannot be chosen']);
-      for (const check of [fits, figures, contrast, code, ...(theme === 'light' ? [words, hints] : [])]) note(check.name, `${theme} ${width}`, check(doc, page));
-    }
+    if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) page.quartoToggleColorScheme();
+    const dark = () => parseInt(page.getComputedStyle(doc.body).backgroundColor.match(/\d+/)) < 128;
+    for (let k = 0; k < 100 && dark() !== (theme === 'dark'); k++) await wait(50); // the stylesheet comes in
+    await wait(250);
+    if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) note('errors', theme, ['the theme cannot be chosen']);
+    const checks = [...(width > 390 ? [contrast] : []), ...(theme === 'light' ? [fits, figures, code, words, hints] : [])];
+    for (const check of checks) note(check.name, `${theme} ${width}`, check(doc, page));
   }
   for (const e of doc.querySelectorAll('main button, main input, main select, main summary')) if (shown(e)) e.click();
   await wait(100);
