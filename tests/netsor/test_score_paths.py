@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import speed
-from conftest import BEYOND_THEOREM
+from conftest import BEYOND_THEOREM, nightly
 from numpy.random import default_rng
 from stack_cases import both
 
@@ -78,7 +78,7 @@ def test_two_coefficients_of_each_vector(φ):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["_functions", "_foresee"])
+@pytest.mark.parametrize("name", nightly(["_functions", "_foresee"], "_functions"))
 def test_the_other_sides_of_the_benchmark_have_the_same_limit(name, monkeypatch):
     "What benchmarks/speed.py replaces is there, and is replaced by its equal."
 
