@@ -216,6 +216,8 @@ def _check_given(role, block, b, said):
     a = block.attention
     if role == "bv":
         return
+    if role == "br":
+        _reject_bias("draws of one law in a router", said)
     if role == "b1":
         if np.ptp(b) > 1e-6*abs(b).max():
             _reject_bias("draws of one law, or one number", said)
@@ -309,6 +311,11 @@ def warn_of_training(module, # a module of torch
         if part.training and getattr(part, "p", 0) > 0:
             _warn(f"is in training mode with dropout {part.p:g}, which the chain does "
                   "not have; call module.eval()")
+            break
+        if part.training and getattr(part, "jitter_noise", 0) > 0:
+            _warn("is in training mode with noise on the inputs of its routers, "
+                  f"jitter_noise = {part.jitter_noise:g}, which the chain does not "
+                  "have; call module.eval()")
             break
     if any(_is_copy(a, b) for a, b in zip(read, read[1:])):
         _warn("has blocks that are copies of one another, as nn.TransformerEncoder "

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..nonlinearities import ACTIVATIONS, Nonlinearity, slope
 from ..transformer.norms import Norm
+from ..transformer.parts import ATTENTION_MATRICES, BIASES
 from ..numerics import checks
 
 # %% ../../nbs/huggingface/measure.ipynb #me-reach
@@ -58,14 +59,24 @@ def _mean_square(x):
     return np.array([mean, np.sqrt(variance/x.size)])
 
 def settled(variances, # result of variances_of for each block
+            kinds, # only blocks of one kind have matrices of one law
            ): # list of dict: var_q, … of each block
-    "One number for all blocks, unless the differences exceed chance."
-    found = {}
-    for k in variances[0]:
-        v = np.array([of_block[k] for of_block in variances])
-        same = np.ptp(v[:, 0]) <= 8*v[:, 1].max()
-        found[f"var_{k}"] = [float(v[:, 0].mean())]*len(v) if same else v[:, 0].tolist()
-    return [dict(zip(found, values)) for values in zip(*found.values())]
+    "One number for all blocks of a kind, unless the differences exceed chance."
+    found: list = [{} for _ in variances]
+    for k in dict.fromkeys(k for of_block in variances for k in of_block):
+        for kind in dict.fromkeys(kinds):
+            among = [l for l, own in enumerate(variances)
+                     if k in own and (kinds[l] is kind or k in _OF_ATTENTION)]
+            if not among:
+                continue
+            v = np.array([variances[l][k] for l in among])
+            same = np.ptp(v[:, 0]) <= 8*v[:, 1].max()
+            numbers = [float(v[:, 0].mean())]*len(v) if same else v[:, 0].tolist()
+            for l, number in zip(among, numbers):
+                found[l][f"var_{k}"] = number
+    return found
+
+_OF_ATTENTION = {*ATTENTION_MATRICES, *(BIASES[k] for k in ATTENTION_MATRICES)}
 
 # %% ../../nbs/huggingface/measure.ipynb #mo-activation
 def activation_of(act, # a callable

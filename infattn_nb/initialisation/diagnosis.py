@@ -242,7 +242,10 @@ MATRIX_NAMES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out"
                 "1": "MLP in", "2": "MLP out", "3": "MLP gate", "b1": "MLP bias in",
                 "b2": "MLP bias out", "bq": "query biases", "bk": "key biases",
                 "bv": "value biases", "bo": "attention bias out", "r": "router",
-                "br": "router biases"}
+                "br": "router biases", "s1": "shared expert in",
+                "s2": "shared expert out", "s3": "shared expert gate",
+                "sb1": "shared expert bias in", "sb2": "shared expert bias out",
+                "sr": "gate of the shared expert"}
 
 def typical_norm(squares: np.ndarray, # squared norms, (b, ...)
                 ) -> np.ndarray: # norms, not squared, (...)

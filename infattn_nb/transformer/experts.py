@@ -34,6 +34,13 @@ def k_largest(Z, # (..., m)
     np.put_along_axis(chosen, order[..., :k], True, axis=-1)
     return chosen
 
+def margins(Z, # logits, (..., m)
+            k, # number of the chosen, less than m
+           ): # (...)
+    "How much the smallest chosen logit exceeds the largest of the others."
+    ordered = np.sort(Z, axis=-1)
+    return ordered[..., -k] - ordered[..., -k - 1]
+
 def _pull_of_softmax(Z, g, dg):
     "A softmax over the chosen."
     return g*(dg - (g*dg).sum(-1, keepdims=True))
@@ -63,6 +70,8 @@ class ExpertsRecord(NamedTuple):
     Z: np.ndarray # logits, (b, s, m)
     g: np.ndarray # weights, (b, s, m); zero for experts that are not chosen
     parts: list # `Met` for each expert that a token of some network has chosen
+    gs: np.ndarray | None = None # weight of a shared expert, (b, s, 1)
+    zs: np.ndarray | None = None # logit of this weight, if it has a gate, (b, s, 1)
 
     @property
     def load(self):
@@ -75,9 +84,13 @@ class ExpertsRecord(NamedTuple):
         "Entropies of the softmax of the logits, in nats, (b, s)."
         return entr(softmax(self.Z)).sum(-1)
 
+    def weight(self, number):
+        "Weights of an expert, (b, s, 1); number m is the shared expert."
+        return self.gs if number == self.g.shape[-1] else self.g[..., [number]]
+
 class Met(NamedTuple):
     "An expert, and the tokens that it receives."
-    number: int
+    number: int # m: the shared expert
     rows: np.ndarray | None # (b, r), at least the tokens that chose it; None: all
     record: FeedForwardRecord # of these tokens
 
@@ -151,6 +164,12 @@ class Experts(Branch):
         divided by their sum
     var_r, var_br
         fan-in × variance of an entry of the router, and the variance of its biases
+    shared
+        an MLP whose output is added for all tokens; None = no shared expert
+    shared_gate
+        is the output of the shared expert multiplied by the sigmoid of a score?
+    var_sr
+        fan-in × variance of an entry of the vector of this score
     """
     experts: int = 8
     chosen: int = 2
@@ -159,6 +178,9 @@ class Experts(Branch):
     gate: str = "chosen"
     var_r: float = 1.
     var_br: float = 0.
+    shared: FeedForward | None = None
+    shared_gate: bool = False
+    var_sr: float = 1.
 
     def __post_init__(self) -> None:
         m = checks.count(self.experts, "experts")
@@ -168,7 +190,13 @@ class Experts(Branch):
                           "choose fewer, or raise `experts`")
         checks.kind(self.mlp, FeedForward, "mlp", "pass e.g. FeedForward(4, 'relu')")
         checks.choice(self.gate, "gate", tuple(GATES))
-        checks.variances(self, "var_r", "var_br")
+        checks.variances(self, "var_r", "var_br", "var_sr")
+        if self.shared is not None:
+            checks.kind(self.shared, FeedForward, "shared",
+                        "pass e.g. FeedForward(4, 'relu')")
+        if checks.flag(self.shared_gate, "shared_gate") and self.shared is None:
+            checks.reject("shared_gate", "be False without a shared expert", True,
+                          "pass e.g. shared=FeedForward(4, 'relu')")
 
     def route(self, R: np.ndarray,
               rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -213,16 +241,31 @@ class Experts(Branch):
         if width == np.inf: # all experts have one covariance
             K = self.mlp.forward(R, width, rng)
             parts = [Met(e, None, K) for e in met]
-            return ExpertsRecord((g @ g.mT)*K.F, Z, g, parts)
-        F = np.zeros((b, s, s))
-        parts = []
-        for e in met:
-            rows = _rows(g[..., e])
-            own = self.mlp.forward(_taken(R, rows), width, rng, keep=keep)
-            part = Met(e, rows, own)
-            part.add(F, _outer(part.of(g[..., [e]]))*own.F)
-            parts.append(part)
-        return ExpertsRecord(F, Z, g, parts)
+            record = ExpertsRecord((g @ g.mT)*K.F, Z, g, parts)
+        else:
+            F = np.zeros((b, s, s))
+            parts = []
+            for e in met:
+                rows = _rows(g[..., e])
+                own = self.mlp.forward(_taken(R, rows), width, rng, keep=keep)
+                part = Met(e, rows, own)
+                part.add(F, _outer(part.of(g[..., [e]]))*own.F)
+                parts.append(part)
+            record = ExpertsRecord(F, Z, g, parts)
+        return record if self.shared is None else self._shared(record, R, width, rng,
+                                                               keep)
+
+    def _shared(self, record, R, width, rng, keep):
+        "The record with the output of the shared expert added."
+        b, s, q = R.shape
+        zs = None
+        gs = np.ones((b, s, 1))
+        if self.shared_gate:
+            zs = np.sqrt(self.var_sr)*(R @ rng.standard_normal((b, q, 1)))
+            gs = expit(zs)
+        own = self.shared.forward(R, width, rng, keep=keep)
+        return record._replace(F=record.F + _outer(gs)*own.F, gs=gs, zs=zs,
+                               parts=[*record.parts, Met(self.experts, None, own)])
 
     def fresh(self, record: ExpertsRecord, dY: Cotangent,
               rng: np.random.Generator) -> Sent:
@@ -239,15 +282,23 @@ class Experts(Branch):
         """
         drawn, own = [], []
         overlap = np.zeros(dY.E.shape)
+        known = None # moments of infinitely many units, the same for all experts
         for part in record.parts:
-            x = self.mlp.fresh(part.record, dY, rng)
+            mlp = self._mlp_of(part)
+            if dY.n == np.inf and mlp is self.mlp and known is None:
+                known = mlp.moments(part.record, dY)
+            x = mlp.fresh(part.record, dY, rng, known if mlp is self.mlp else None)
             all_rows = np.broadcast_to(x.overlap, (*dY.E.shape[:2], part.tokens))
-            weighted = all_rows*part.of(record.g[..., [part.number]]).mT
+            weighted = all_rows*part.of(record.weight(part.number)).mT
             part.add_columns(overlap, weighted)
             own.append(part.of(all_rows))
             drawn.append(x._replace(ξ=[part.of(ξ) for ξ in x.ξ])
                          if isinstance(x, Units) else x)
         return Sent(drawn, overlap, own)
+
+    def _mlp_of(self, part):
+        "The MLP of an expert."
+        return self.shared if part.number == self.experts else self.mlp
 
     def backward(self, record: ExpertsRecord, drawn: Sent, M: np.ndarray,
                  dY: Cotangent) -> tuple[dict, list[Pullback]]:
@@ -269,32 +320,46 @@ class Experts(Branch):
         sizes, pulls
             as in `SelfAttention.backward`; the gradients of all experts are added
         """
-        sizes = {name: np.zeros(M.shape) for name in self.mlp.matrices}
-        pulls = [Pullback(np.zeros(M.shape), np.zeros(M.shape))
-                 for _ in range(1 + self.mlp.gated)]
-        dg = np.zeros(record.g.shape)
+        kinds = [("", self.mlp)] if self.shared is None else \
+            [("", self.mlp), ("s", self.shared)]
+        sizes = {letter + name: np.zeros(M.shape) for letter, mlp in kinds
+                 for name in mlp.matrices}
+        pulls = {letter: [Pullback(np.zeros(M.shape), np.zeros(M.shape))
+                          for _ in range(1 + mlp.gated)] for letter, mlp in kinds}
+        b, s, m = record.g.shape
+        dg = np.zeros((b, s, m + 1))
         for part, x, own in zip(record.parts, drawn.drawn, drawn.own):
-            g = part.of(record.g[..., [part.number]])
+            g = part.of(record.weight(part.number))
             W = part.square_of(M)*g.mT
             there = Cotangent(part.of(dY.C), part.square_of(dY.E), part.of(dY.R),
                               part.square_of(dY.G), dY.n, dY.positions)
-            more, pulled = self.mlp.backward(part.record, x, W, there)
+            more, pulled = self._mlp_of(part).backward(part.record, x, W, there)
+            letter = "s" if part.number == m else ""
             both = _outer(g)
             for name, size in more.items():
-                part.add(sizes[name], both*size)
+                part.add(sizes[letter + name], both*size)
+            sums = pulls[letter]
             for k, pull in enumerate(pulled):
-                part.add(pulls[k].inner, g*pull.inner)
-                part.add(pulls[k].cov, both*pull.cov)
-                pulls[k] = pulls[k]._replace(bias=pull.bias)
+                part.add(sums[k].inner, g*pull.inner)
+                part.add(sums[k].cov, both*pull.cov)
+                sums[k] = sums[k]._replace(bias=pull.bias)
             N = own + W @ part.record.F
             part.put(dg[..., part.number], np.einsum("bii->bi", N))
-        dg[record.g == 0] = 0.
+        dgs = dg[..., m:] # of the shared expert
+        dg = np.where(record.g == 0, 0., dg[..., :m])
         dz = GATES[self.gate].pull(record.Z, record.g, dg)
         cov = square(dz)
         sizes["r"] = dY.G*cov
         if self.var_br:
             sizes["br"] = cov
-        return sizes, [*pulls, self._into_router(record.Z, dz, cov)]
+        found = [pull for sums in pulls.values() for pull in sums]
+        found.append(self._into_router(record.Z, dz, cov))
+        if record.zs is not None:
+            dzs = record.gs*(1 - record.gs)*dgs
+            cov = square(dzs)
+            sizes["sr"] = dY.G*cov
+            found.append(Pullback(dzs @ record.zs.mT, self.var_sr*cov))
+        return sizes, found
 
     def _into_router(self, Z, dz, cov):
         "Gradient of the tokens through the logits."
@@ -305,7 +370,22 @@ class Experts(Branch):
 
     def _changed(self, fields):
         "The branch with changed experts, as returned by a function of one of them."
-        return replace(self, mlp=self.mlp._changed(fields))
+        shared = None if self.shared is None else self.shared._changed(fields)
+        return replace(self, mlp=self.mlp._changed(fields), shared=shared)
+
+    def with_variances(self, values: dict) -> "Experts":
+        """The branch with other variances.
+
+        Parameters
+        ----------
+        values
+            numbers by name, such as "var_r"; "var_s1" is that of the shared expert
+        """
+        of_shared = {f"var_{name.removeprefix('var_s')}": x for name, x in
+                     values.items() if name.startswith("var_s") and name != "var_sr"}
+        shared = self.shared and self.shared.with_variances(of_shared)
+        own = {k: x for k, x in values.items() if hasattr(self, k)}
+        return replace(self, mlp=self.mlp.with_variances(values), shared=shared, **own)
 
     def variance(self, name: str) -> float:
         """Fan-in × variance of an entry of a matrix, or the variance of a bias.
@@ -315,13 +395,18 @@ class Experts(Branch):
         name
             name of a matrix or of a bias, one of `matrices`
         """
-        own = self if name in ("r", "br") else self.mlp
-        return getattr(own, f"var_{name}")
+        if name in ("r", "br", "sr"):
+            return getattr(self, f"var_{name}")
+        if name.startswith("s"):
+            return self.shared.variance(name[1:])
+        return self.mlp.variance(name)
 
     @property
     def matrices(self) -> tuple[str, ...]:
         "Names of the matrices and biases that receive a gradient; r is the router."
-        return (*self.mlp.matrices, "r", *["br"]*bool(self.var_br))
+        shared = () if self.shared is None else self.shared.matrices
+        return (*self.mlp.matrices, "r", *["br"]*bool(self.var_br),
+                *(f"s{name}" for name in shared), *["sr"]*self.shared_gate)
 
     def fan_in(self, name: str, n: float) -> float:
         """Fan-in of a matrix; a bias has fan-in one.
@@ -333,7 +418,11 @@ class Experts(Branch):
         n
             width, in [1, ∞]
         """
-        return n if name == "r" else self.mlp.fan_in(name, n)
+        if name in ("r", "sr"):
+            return n
+        if name.startswith("s"):
+            return self.shared.fan_in(name[1:], n)
+        return self.mlp.fan_in(name, n)
 
     def check_width(self, n: float) -> None:
         """Raise ValueError if an expert has no whole number of units at this width.
@@ -343,7 +432,9 @@ class Experts(Branch):
         n
             width, in [1, ∞]
         """
-        self.mlp.check_width(n)
+        for mlp in (self.mlp, self.shared):
+            if mlp is not None:
+                mlp.check_width(n)
 
     def numbers(self, seq_len: int, n: float) -> float:
         """Approximate count of numbers in the record of one network.
@@ -356,7 +447,8 @@ class Experts(Branch):
             width, in [1, ∞]
         """
         met = self.chosen if n < np.inf else min(self.experts, self.chosen*seq_len)
-        return met*self.mlp.numbers(seq_len, n)
+        shared = 0. if self.shared is None else self.shared.numbers(seq_len, n)
+        return met*self.mlp.numbers(seq_len, n) + shared
 
 # %% ../../nbs/transformer/experts.ipynb #ex-helpers
 def _taken(x, rows): # (b, s, …), (b, r) or None

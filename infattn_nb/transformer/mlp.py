@@ -30,12 +30,22 @@ class Units(NamedTuple):
     ξ: list # (b, s, some)
     overlap: np.ndarray # ξBᵀ, B = σ₂/√f times the units, (b, s, s)
 
+class Moments(NamedTuple):
+    "Second moments of infinitely many units and of their slopes, (b, s, s) each."
+    K: np.ndarray # E unit·unitᵀ
+    L: np.ndarray # a factor of K
+    inverse: np.ndarray # the inverse factor
+    Γ: np.ndarray # covariance before the activation
+    β: np.ndarray # of `slope_moments`
+    α: np.ndarray
+    dual: np.ndarray | None # E φφᵀ, if the units are gated
+
 class Field(NamedTuple):
     "Gradients of infinitely many units, represented by a few units."
     ξ: np.ndarray # (b, s, UNITS)
     a: np.ndarray # before the activation, (b, s, UNITS)
     c: np.ndarray | None # gates of the units
-    K: np.ndarray # E φφᵀ, (b, s, s)
+    moments: Moments
     rest: np.ndarray # correction that makes the overlap Gaussian, (b, s, s)
     overlap: np.ndarray # ξBᵀ, (b, s, s)
 
@@ -153,7 +163,7 @@ class FeedForward(Branch):
         return slopes*c*g, self.activation.fn(a)*g
 
     def fresh(self, record: FeedForwardRecord, dY: Cotangent,
-              rng: np.random.Generator) -> Units | Field:
+              rng: np.random.Generator, moments: Any = None) -> Units | Field:
         r"""Draw $\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
 
         Parameters
@@ -164,9 +174,12 @@ class FeedForward(Branch):
             the gradient of the branch's output
         rng
             source of random numbers
+        moments
+            result of `moments`, if it is known
         """
         if dY.n == np.inf:
-            return self._fresh_field(record, dY, rng)
+            known = self.moments(record, dY) if moments is None else moments
+            return self._fresh_field(known, dY, rng)
         assert record.units is not None # keep="all"
         b, _, k = dY.C.shape
         sizes = [h.shape[-1] for h, *_ in record.units]
@@ -184,7 +197,24 @@ class FeedForward(Branch):
         b, _, k = dY.C.shape
         return np.sqrt(self.var_b2)*(dY.C @ rng.standard_normal((b, k, 1)))
 
-    def _fresh_field(self, record, dY, rng):
+    def moments(self, record: FeedForwardRecord, dY: Cotangent) -> Moments:
+        """Moments of infinitely many units, which all experts of a mixture share.
+
+        Parameters
+        ----------
+        record
+            record of the forward pass
+        dY
+            the gradient of the branch's output
+        """
+        K = self._second_moments(record, dY.G)
+        L = root(K)
+        Γ = self.var_1*dY.G + self.var_b1
+        dual = self.activation.dual(Γ) if self.gated else None
+        return Moments(K, L, inverse_factor(L), Γ, *slope_moments(self.activation, Γ),
+                       dual)
+
+    def _fresh_field(self, moments, dY, rng):
         b, _, k = dY.C.shape
         q = dY.R.shape[-1]
         a = np.sqrt(self.var_1)*dY.R @ rng.standard_normal((b, q, UNITS))
@@ -194,13 +224,12 @@ class FeedForward(Branch):
         if self.gated:
             c = np.sqrt(self.var_3)*(dY.R @ rng.standard_normal((b, q, UNITS)))
         ξ = dY.C/np.sqrt(UNITS) @ rng.standard_normal((b, k, UNITS))
-        K = self._second_moments(record, dY.G)
-        L = root(K)
-        inv = inverse_factor(L)
+        L = moments.L
+        inv = moments.inverse
         exact = dY.C @ rng.standard_normal((b, k, L.shape[-1])) # as for units
         rest = (exact - ξ @ self.unit(a, c).mT @ inv.mT) @ inv
         overlap = np.sqrt(self.var_2)*(exact @ L.mT)
-        return Field(ξ, a, c, K, rest, overlap + self._overlap_of_bias(dY, rng))
+        return Field(ξ, a, c, moments, rest, overlap + self._overlap_of_bias(dY, rng))
 
     def _second_moments(self, record, G):
         "E unit·unitᵀ."
@@ -230,7 +259,7 @@ class FeedForward(Branch):
             as in `SelfAttention.backward`
         """
         if isinstance(drawn, Field):
-            K = drawn.K
+            K = drawn.moments.K
             pulls = self._through_field(drawn, M, dY)
         else:
             K = self._second_moments(record, dY.G)
@@ -265,8 +294,7 @@ class FeedForward(Branch):
 
     def _through_field(self, x, M, dY):
         "T and dh dhᵀ of infinitely many units."
-        Γ = self.var_1*dY.G + self.var_b1
-        β, α = slope_moments(self.activation, Γ)
+        Γ, β, α = x.moments.Γ, x.moments.β, x.moments.α
         W = self.var_2*M + np.sqrt(self.var_2)*x.rest
         ga, gc = self._into_gates(x.a, x.c, np.sqrt(self.var_2)*x.ξ)
         Γ3 = self.var_3*dY.G if self.gated else 1.
@@ -275,7 +303,7 @@ class FeedForward(Branch):
         pulls = [Pullback(inner, self.var_2*dY.E*β*Γ3)]
         if not self.gated:
             return pulls
-        K = self.activation.dual(Γ)
+        K = x.moments.dual
         return [*pulls, Pullback(gc @ x.c.mT + (W*K) @ Γ3, self.var_2*dY.E*K)]
 
     def numbers(self, seq_len: int, n: float) -> float:

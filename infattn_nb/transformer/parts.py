@@ -33,6 +33,17 @@ class Branch(Part):
         """
         return getattr(self, f"var_{name}")
 
+    def with_variances(self, values: dict) -> "Branch":
+        """The branch with other variances.
+
+        Parameters
+        ----------
+        values
+            numbers by name, such as "var_q"; names of other branches are ignored
+        """
+        own = {k: x for k, x in values.items() if hasattr(self, k)}
+        return replace(self, **own)
+
     def _changed(self, fields):
         "The branch with changed fields, as returned by a function of it."
         return replace(self, **fields(self))
@@ -65,10 +76,11 @@ def same(a, b): # bool
 # %% ../../nbs/transformer/parts.ipynb #pa-letters
 ATTENTION_MATRICES = ("q", "k", "v", "o")
 MLP_MATRICES = ("1", "2", "3")
-MATRICES = ATTENTION_MATRICES + MLP_MATRICES
 ROUTER = "r" # of a mixture of experts
+MATRICES = (*ATTENTION_MATRICES, *MLP_MATRICES, ROUTER)
 LAST_MATRICES = ("o", "2") # they write to the stream
-BIASES = {k: f"b{k}" for k in ("1", "2", *ATTENTION_MATRICES)} # matrix -> its bias
+SHARED = tuple(f"s{k}" for k in ("1", "2", "3", "b1", "b2", ROUTER)) # shared expert
+BIASES = {k: f"b{k}" for k in ("1", "2", *ATTENTION_MATRICES, ROUTER)} # of matrices
 
 def matrices_of(word): # "qkv" -> ("q", "k", "v")
     "The matrices named by the letters of a word; none if it is another word."
