@@ -25,6 +25,7 @@ from ..numerics import checks
 from .families import FAMILIES, FAMILIES_TOML, Head, MODELS, READY
 from .families import named_in, near, nearest_family
 from .masks import alibi, windowed
+from .measure import clamped
 
 
 # %% ../../nbs/huggingface/config.ipynb #co-entries
@@ -127,6 +128,8 @@ class Config(Entries):
             for names in (_WIDTH, _HEADS, _LAYERS):
                 if any(more.get(x) is not None for x in names): # under another name
                     entries = {k: v for k, v in entries.items() if k not in names}
+            if more.get("rope_scaling"): # in the place of a family's own
+                entries = {k: x for k, x in entries.items() if k != "rope_parameters"}
             entries = entries | more
         found = cls(entries, where, kind, text)
         found.check_entries(config)
@@ -360,14 +363,20 @@ class Config(Entries):
         out = 2*self.layers if family.deep else 1. # before a sum
         norm = self.norm
         gate = dict(var_3=n*σ2) if family.gated else {}
+        ψ = None
+        if family.clamped:
+            φ, ψ = clamped(self.need("swiglu_alpha"), self.need("swiglu_limit"))
+        else:
+            φ = self.activation
         def mlp_of(f): # hidden units
-            return FeedForward(f/n, self.activation, family.gated, var_1=n*σ2,
+            return FeedForward(f/n, φ, family.gated, gate_activation=ψ, var_1=n*σ2,
                                var_2=f*σ2/out, **gate)
         mlp = mlp_of(f)
         mixture = None
         if self.experts:
-            mixture = Experts(self.experts, self.get("num_experts_per_tok"),
-                              mlp_of(self.expert_units), gate=self.gate, var_r=n*σ2)
+            mixture = Experts(self.experts, self.need("num_experts_per_tok"),
+                              mlp_of(self.expert_units), gate=self.gate, var_r=n*σ2,
+                              var_br=σ2 if self._has("br") else 0.)
         groups = self.groups
         causal = self.causal
         lengths = [len(text) for text in texts]
@@ -377,7 +386,8 @@ class Config(Entries):
             qk_norm=norm if family.qk_norm else None, joint_norm=family.joint_norm,
             softcap=self.get("attn_logit_softcapping"),
             bias=alibi(H, positions) if family.alibi else None,
-            var_q=n*σ2, var_k=n*σ2, var_v=n*σ2, var_o=H*m*σ2/out)
+            var_q=n*σ2, var_k=n*σ2, var_v=n*σ2, var_o=H*m*σ2/out,
+            var_sink=σ2 if family.sinks else None)
         parallel = self.get("use_parallel_residual")
         parallel = family.parallel if parallel is None else parallel
 
@@ -394,6 +404,10 @@ class Config(Entries):
                          norm=norm, parallel=parallel, branch_scale=factor)
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
                         self.turning(), self.with_experts()))
+
+    def _has(self, role):
+        "Does the family have a tensor of this role?"
+        return any(role in x.roles for x in self.family.layouts[0])
 
     @property
     def experts(self):

@@ -19,13 +19,13 @@ from ..transformer.experts import Experts
 from ..transformer.mlp import FeedForward
 from ..transformer.norms import Norm
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
-from ..transformer.parts import MATRICES, ROUTER
+from ..transformer.parts import MATRICES, ROUTER, SINK
 from ..numerics import checks
 from .draws import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family, Tensor, is_in
 from .families import biases_apart, neighbours_apart
 from .masks import alibi, windowed
-from .measure import REMEDY, activation_of, as_array, explicit
+from .measure import REMEDY, activation_of, as_array, clamped, explicit
 from .measure import first_of
 from .measure import norm_of
 from .measure import settled, shifted, variances_of
@@ -188,13 +188,15 @@ def parts_of(found, # Recognised
             if b is not None and beside != path and beside in found.tensors:
                 name = found.tensors[beside].of_block(found.blocks.index(block))
                 biases |= biases_of(as_array(b, beside), tensor, name, m, shared)
+        elif role == SINK:
+            biases[SINK] = as_array(reach(block, path), path)
         elif role.endswith("gain"):
             norm = reach(block, path.removesuffix(".weight"))
             if norm is not None:
                 norms.setdefault(role, []).append(norm)
     _check_sides(matrices)
     measured = {k for x in found.tensors.values() for k in x.roles}
-    own = {k: biases.get(k) for k in BIASES.values() if k in measured}
+    own = {k: biases.get(k) for k in (*BIASES.values(), SINK) if k in measured}
     b = block
     block = _built(found.kind, block, a, body, matrices, norms, like, tokens)
     if FAMILIES[found.kind].interleaved and block.attention.rotary is not None:
@@ -253,15 +255,21 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         mask=windowed(tokens, window) if causal else None,
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
         rotary=rotary_of(body, a, m) if family.rotary and turns else None,
-        softcap=_softcap(a, family),
+        softcap=_softcap(a, family), var_sink=0. if family.sinks else None,
         score_scale=_score_scale(a, m)
         *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLDERS for name in ACT)
     acts = (act for act in (reach(b, path) for path in paths) if act is not None)
     act = next(acts, None)
     experts = rows.get(ROUTER, 1)
-    mlp: Any = FeedForward(rows["1"]/(experts*n), activation_of(act, like),
-                           "3" in matrices)
+    ψ = None
+    if family.clamped:
+        own = reach(b, "mlp.experts")
+        φ, ψ = clamped(float(own.alpha), float(own.limit))
+    else:
+        φ = activation_of(act, like)
+    mlp: Any = FeedForward(rows["1"]/(experts*n), φ, "3" in matrices,
+                           gate_activation=ψ)
     if ROUTER in rows:
         mlp = _mixture_of(b, experts, mlp)
     first = norms.get("gain", [])

@@ -31,7 +31,7 @@ class Tensor(NamedTuple):
     name: str # * = number of the block
     roles: tuple # roles of matrices "q" … "3", one after another; or one word
     layout: str = "out" # (out, in); "in": (in, out); "heads": q, k, v head by head;
-    # "experts": (experts, out, in)
+    # "experts": (experts, out, in); "experts_in": (experts, in, out), roles in turn
     when: str = "" # only if this entry of the config is true; "!…": if it is false
     numbers: tuple = () # numbers of blocks in its name; () = 0, 1, …
 
@@ -51,7 +51,8 @@ class Tensor(NamedTuple):
     @property
     def of_experts(self):
         "Is it a router, or do all experts share the tensor?"
-        return self.layout == "experts" or ROUTER in self.roles
+        router = {ROUTER, f"b{ROUTER}"} & {*self.roles}
+        return self.layout.startswith("experts") or bool(router)
 
     @property
     def pattern(self):
@@ -64,7 +65,10 @@ class Tensor(NamedTuple):
     def matrices(self, W, m, groups): # m: width of a head; groups, or None
         "Matrices (out, in) in the tensor, by name."
         count = len(self.roles)
-        if self.layout == "experts": # rows of all experts, one after another
+        if self.layout == "experts_in": # entries of the roles in turn
+            W = W.mT if count == 1 else np.concatenate(
+                [W[..., k::count] for k in range(count)], axis=-1).mT
+        if self.layout.startswith("experts"): # rows of all experts, one after another
             each = W.reshape(W.shape[0], count, -1, W.shape[-1])
             return {role: each[:, k].reshape(-1, W.shape[-1])
                     for k, role in enumerate(self.roles)}
@@ -85,7 +89,7 @@ class Tensor(NamedTuple):
         for line in filter(None, text.splitlines()):
             name, role, *more = line.split()
             roles = matrices_of(role) or (role,)
-            layout = next((x for x in more if x in ("in", "heads", "experts")), "out")
+            layout = next((x for x in more if x in ("in", "heads", "experts", "experts_in")), "out")
             when = next((x for x in more if x[0] in "?!"), "")
             whole = when.removeprefix("?") if when.startswith(("??", "!")) else ""
             bias = next((x for x in more if x[0] not in "?!" and x != layout), None)
@@ -168,6 +172,8 @@ class Family(NamedTuple):
     rotary: bool = True
     alibi: bool = False
     gated: bool = False
+    clamped: bool = False # are units and gates clamped, as in gpt-oss?
+    sinks: bool = False # has each head a number beside the scores of a row?
     parallel: bool = False
     qk_norm: bool = False
     joint_norm: bool = False

@@ -7,9 +7,10 @@ __all__ = ['REMEDY', 'as_array', 'first_of', 'explicit', 'variances_of', 'settle
            'shift_of', 'norm_of']
 
 # %% ../../nbs/huggingface/measure.ipynb #me-imports
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
+from scipy.special import expit
 
 from ..nonlinearities import ACTIVATIONS, Nonlinearity, slope
 from ..transformer.norms import Norm
@@ -106,6 +107,32 @@ def shifted(phi, # a Nonlinearity
     "The activation φ(x + c), which includes a bias that is the same for all units."
     return Nonlinearity(partial(_of_a_sum, phi.fn, c), f"{phi}(x + {c:.4g})",
                         derivative=partial(_of_a_sum, slope(phi), c))
+
+@cache # equal pairs are one object
+def clamped(α, # a number
+            limit, # c > 0
+           ): # (Nonlinearity, Nonlinearity)
+    "φ(x) = y σ(αy), y = min(x, c), and ψ(x) = 1 + x, clipped to 1 ± c, as in gpt-oss."
+    said = f"{α:.6g}, {limit:.6g}"
+    φ = Nonlinearity(partial(_clamped_swish, α, limit), f"clamped_swish({said})",
+                     derivative=partial(_slope_of_clamped_swish, α, limit))
+    ψ = Nonlinearity(partial(_one_plus_clip, limit), f"1+clip({limit:.6g})",
+                     derivative=partial(_slope_of_clip, limit))
+    return φ, ψ
+
+def _clamped_swish(α, limit, x):
+    y = np.minimum(x, limit)
+    return y*expit(α*y)
+
+def _slope_of_clamped_swish(α, limit, x):
+    σ = expit(α*x)
+    return np.where(x < limit, σ*(1 + α*x*(1 - σ)), 0.)
+
+def _one_plus_clip(limit, x):
+    return 1 + np.clip(x, -limit, limit)
+
+def _slope_of_clip(limit, x):
+    return (np.abs(x) < limit).astype(float)
 
 def _of_a_sum(function, c, x):
     return function(x + c)

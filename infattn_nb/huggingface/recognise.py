@@ -154,7 +154,8 @@ def check_parts(block, tensors):
                 checks.reject("module", f"have no part `{name}` in its {where}",
                               type(child).__name__, REMEDY)
         for name, value in vars(part).items():
-            skipped = name.startswith("_") or name in harmless
+            described = path.endswith("experts") and name in ("alpha", "limit")
+            skipped = name.startswith("_") or name in harmless or described
             if skipped or not isinstance(value, (int, float)) or not value:
                 continue
             if any(word in name for word in FAMILIES_TOML["acting"].split()):

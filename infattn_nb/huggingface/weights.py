@@ -18,7 +18,7 @@ import numpy as np
 from ..transformer.block import altered
 from ..transformer.experts import Experts
 from ..transformer.network import Transformer
-from ..transformer.parts import LAST_MATRICES, MATRICES, ROUTER, same
+from ..transformer.parts import LAST_MATRICES, MATRICES, ROUTER, SINK, same
 from ..numerics import checks
 from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import pieces
@@ -115,7 +115,9 @@ def _fill(t, tensor, l):
     out = sum(rows)
     fan_in = round(block.owner(role).fan_in(role, n))
     shape = (fan_in, out) if tensor.layout == "in" else (out, fan_in)
-    if tensor.layout == "experts":
+    if tensor.layout == "experts_in":
+        shape = (fan_in, out)
+    if tensor.layout.startswith("experts"):
         shape = (block.feedforward.experts, *shape)
     return Fill(tensor, l, std, 0., times, shape, rows)
 
@@ -176,7 +178,7 @@ def _widths(block, n):
     shared = int(groups*m) # by heads
     return {"q": int(a.heads*m), "k": shared, "v": shared, "o": int(n),
             "1": units, "2": int(n), "3": units,
-            ROUTER: getattr(block.feedforward, "experts", 0)}
+            ROUTER: getattr(block.feedforward, "experts", 0), SINK: a.heads}
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-source
 def source_of(t):
@@ -289,6 +291,9 @@ def departed(t): # [Departure], the largest factors first
         times = np.array([factor for _, factor in group])
         is_matrix = fill.shape or fill.tensor.roles == ("head",)
         entries = (fill.rows[k] or 1)*int(own.width) if is_matrix else own.width
+        few = fill.tensor.roles[0] in (SINK, f"b{ROUTER}") and fill.rows[k]*len(group)
+        if few and few < 48: # of sinks, and of a router's biases
+            continue
         chance = 6/np.sqrt(2*entries) + .02
         powers = np.abs(_powers_apart(times))
         beyond = powers > np.log1p(chance)
@@ -373,6 +378,8 @@ def _cut(fill, k, t):
     piece = f"{ends[k]}:{ends[k + 1]}"
     if fill.tensor.layout == "experts":
         return f"[:, {piece}]"
+    if fill.tensor.layout == "experts_in":
+        return f"[..., {k}::{len(fill.rows)}]"
     return f"[:, {piece}]" if fill.tensor.layout == "in" else f"[{piece}]"
 
 # %% ../../nbs/huggingface/weights.ipynb #wtsay
@@ -495,8 +502,9 @@ def _write(t, module, places, root):
         rows = 1 if target.ndim < 2 else int(np.prod(target.shape[1:]))
         for first, k in pieces(len(target), max(1, _NUMBERS_AT_ONCE//rows)):
             normal = rng.standard_normal((k, *target.shape[1:]), dtype=np.float32)
-            if fill.tensor.layout == "experts" and len(scale) > 1:
-                normal *= scale[:, None]
+            if fill.tensor.layout.startswith("experts") and len(scale) > 1:
+                normal *= scale if fill.tensor.layout == "experts_in" else \
+                    scale[:, None]
             else:
                 of_rows = len(scale) > 1 and fill.tensor.layout != "in"
                 own = scale[first:first + k] if of_rows else scale
@@ -521,6 +529,8 @@ def _scales(t, fill):
     if fill.tensor.layout == "heads":
         H = t.blocks[fill.block].attention.heads
         return np.tile(np.repeat(std, np.array(fill.rows)//H), H)
+    if fill.tensor.layout == "experts_in":
+        return np.tile(std, fill.rows[0])
     return np.repeat(std, fill.rows)
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-verify

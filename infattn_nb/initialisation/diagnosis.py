@@ -245,7 +245,7 @@ MATRIX_NAMES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out"
                 "br": "router biases", "s1": "shared expert in",
                 "s2": "shared expert out", "s3": "shared expert gate",
                 "sb1": "shared expert bias in", "sb2": "shared expert bias out",
-                "sr": "gate of the shared expert"}
+                "sr": "gate of the shared expert", "sink": "sinks"}
 
 def typical_norm(squares: np.ndarray, # squared norms, (b, ...)
                 ) -> np.ndarray: # norms, not squared, (...)

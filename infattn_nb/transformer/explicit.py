@@ -10,6 +10,7 @@ __all__ = ['normalised', 'turned', 'softmax_of', 'Attended', 'Fed', 'by_heads', 
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit, logsumexp
 
 from ..numerics.softmax import shares
 from .experts import GATES, k_largest
@@ -86,6 +87,9 @@ def run_attention(a, u, W, texts): # SelfAttention, (..., s, n), matrices, (s,)
     elif a.mask is not None:
         allowed = allowed & a.mask
     A = softmax_of(P, allowed)
+    if "sink" in W:
+        seen = np.where(allowed, P, -np.inf)
+        A = A*expit(logsumexp(seen, axis=-1) - W["sink"][:, None])[..., None]
     mixed = merged(A @ np.repeat(V, of_heads, axis=-3))
     out = mixed @ W["o"] + W.get("bo", 0.)
     return Attended(out, Q, K, V, raw, P, A, mixed)
@@ -94,7 +98,7 @@ def run_mlp(f, u, W): # FeedForward, (..., s, n), matrices and biases
     "Output of an MLP for tokens u."
     h = u @ W["1"] + W.get("b1", 0.)
     gate = u @ W["3"] if "3" in W else 1.
-    unit = f.activation(h)*gate
+    unit = f.unit(h, gate if "3" in W else None)
     return Fed(unit @ W["2"] + W.get("b2", 0.), h, gate, unit)
 
 class Mixed(NamedTuple):

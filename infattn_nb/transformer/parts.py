@@ -79,6 +79,7 @@ MLP_MATRICES = ("1", "2", "3")
 ROUTER = "r" # of a mixture of experts
 MATRICES = (*ATTENTION_MATRICES, *MLP_MATRICES, ROUTER)
 LAST_MATRICES = ("o", "2") # they write to the stream
+SINK = "sink" # one learned number per head, beside the scores of a row
 SHARED = tuple(f"s{k}" for k in ("1", "2", "3", "b1", "b2", ROUTER)) # shared expert
 BIASES = {k: f"b{k}" for k in ("1", "2", *ATTENTION_MATRICES, ROUTER)} # of matrices
 

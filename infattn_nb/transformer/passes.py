@@ -16,7 +16,7 @@ import numpy as np
 
 from .attention import positions_of
 from .block import Block, altered
-from .parts import BIASES, CACHE, MATRICES, SHARED, Part
+from .parts import BIASES, CACHE, MATRICES, SHARED, SINK, Part
 from .norms import Norm
 from .stream import Gradient, Stream, add, given_embeddings
 from .stream import given_gram
@@ -215,7 +215,7 @@ class Network(Part):
         "Names of all matrices and biases that receive a gradient."
         there = {name for block in self.blocks for x in block.branches
                  for name in x.matrices}
-        names = *MATRICES, *BIASES.values(), *SHARED
+        names = *MATRICES, *BIASES.values(), *SHARED, SINK
         return [k for k in names if k in there]
 
     def per_block(self, method, name, *where):
