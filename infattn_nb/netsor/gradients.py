@@ -20,13 +20,14 @@ from ..nonlinearities import SLOPE_DUALS, Bent, Nonlinearity, Picks, partials
 from ..nonlinearities import straight_moment
 from ..numerics.rng import Rng, Size, draw, seed_sequence
 from ..numerics.workers import by_pieces
-from .nodes import Concat, Initial, Logits, MatMul, Nonlin, Output
-from .nodes import Parameter, Rows, Score, Vector, bases
+from .kinds import Diagonal, Nonlin, Sum
+from .nodes import Concat, MatMul, Output, Parameter, Rows, Score, Vector
+from .nodes import bases
 from .passes import PassPlan, Pairs, ProgramNetworks
 from .passes import edges_of, value_of
 from .program import Program, Vectors
 from .score_draws import added
-from .score_paths import BATCHES, Batch, Diagonal, Paths
+from .score_paths import BATCHES, Batch, Paths
 from .stacks import Stacks
 
 # %% ../../nbs/netsor/gradients.ipynb #gr-finite
@@ -179,7 +180,7 @@ class Tangents:
         self.stacks = stacks
         self.batch = batch
         self.nodes = list(stacks.nodes) # derivatives are appended later
-        S, R = (np.concatenate(x) for x in zip(*map(stacks._places, outputs)))
+        S, R = (np.concatenate(x) for x in zip(*map(stacks.places, outputs)))
         self.k = len(S)
         self.pairs: dict = {} # stack -> Pairs
         self.terms: dict = {} # stack -> [Term]
@@ -208,14 +209,12 @@ class Tangents:
         "Edges from a node to its arguments, with coefficients."
         p = self.pairs[h]
         every = np.arange(len(p))
-        if isinstance(h, (Initial, Score)):
-            return
-        if isinstance(h, (MatMul, Nonlin)):
+        if not isinstance(h, Sum):
             for n, x in enumerate(h.args):
                 yield n, [(e, every if e.take is None else e.take, None)
                           for e in edges_of(x, p.out, p.row)]
             return
-        for n, (c, x) in enumerate(self.batch.parts(h)):
+        for n, (c, x) in enumerate(self.batch.parts(h)[0]):
             source, row, number = _entries_of(c, p)
             yield n, [(e, source if e.take is None else source[e.take],
                        number if e.take is None else number[e.take])
@@ -304,7 +303,7 @@ class Tangents:
         distinct, which = np.unique(rows, axis=1, return_inverse=True)
         key = stacks, distinct.tobytes()
         if key not in self.products:
-            args = tuple(self.stacks._view(s, r) for s, r in zip(stacks, distinct))
+            args = tuple(self.stacks.rows(s, r) for s, r in zip(stacks, distinct))
             node = Nonlin(self.stacks, args, stacks[0].length, distinct.shape[1],
                           _multiplied)
             self.products[key] = self.stacks.adopt(node, stacks[0])
@@ -657,7 +656,7 @@ def asked_outputs(program, outputs): # tuple of Output
     checks.kind(program, Program, "program", "write one with Program()")
     outputs = program.own(Vector, outputs, "outputs", some=True)
     for f in outputs:
-        if not all(isinstance(b, (Output, Logits)) for b in bases(f)):
+        if not all(b.ends for b in bases(f)):
             checks.reject("outputs", "be outputs of readouts",
                           f"the vector `{program.name(f)}`",
                           "read it out: `f = program.readout() @ h`", TypeError)

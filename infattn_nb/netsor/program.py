@@ -17,13 +17,12 @@ import numpy as np
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..nonlinearities import named, softmax
-from .nodes import Attend, Concat, Input, Linear, Logits, MatMul
-from .nodes import Matrix, Mix, Nonlin, Normalize, Output, Parameter
-from .nodes import Readout, Readouts, Rotate, Rows, Score, Table
-from .nodes import Vector, bases, called_by, check_nonlinearity
-from .nodes import describe, draw_program, factor, fraction, in_one
-from .nodes import length_text, made_of, names, remarks, rows_of
-from .nodes import violations
+from .kinds import Attend, Linear, Logits, Mix, Nonlin, Normalize, Rotate
+from .nodes import Concat, Input, MatMul, Matrix, Output, Parameter
+from .nodes import Readout, Readouts, Rows, Score, Table, Vector, bases
+from .nodes import called_by, check_nonlinearity, describe, draw_program
+from .nodes import factor, fraction, in_one, length_text, made_of, names
+from .nodes import remarks, rows_of, violations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +56,7 @@ class ReadoutsOf(list[Readout]):
         count = checks.count(size, "size")
         return Readouts(tuple(self.program.readout(var=var) for _ in range(count)))
 
-@checks.completes("attend", "check", "concatenate", "describe", "draw", "inputs",
+@checks.completes("add", "attend", "check", "concatenate", "describe", "draw", "inputs",
                   "linear", "logits", "matmul", "matrix", "mix", "names", "nodes",
                   "nonlin", "normalize", "parameter", "random_scores", "readout",
                   "readouts", "rotate", "score", "scores")
@@ -93,12 +92,43 @@ class Program:
     def _record(self, node):
         "Write down a vector or score."
         for f in (b for x in node.args for b in bases(x)):
-            if isinstance(f, (Output, Logits)):
+            if f.ends:
                 checks.reject(self.name(f), "end the network",
                               f"it as an argument of {type(node).__name__}",
                               "it is a number: use the vector that was read out")
         self.nodes.append(node)
         return node
+
+    def add(self, kind: type[Vector], *args: Vector, **fields: Any) -> Any:
+        """A node of any kind, such as one that is defined outside this package.
+
+        Parameters
+        ----------
+        kind
+            class of nodes, derived from Sum, Nonlin or FiniteOnly
+        *args
+            vectors of the same length, stacks with the same number of rows, or one
+        **fields
+            the fields that the class adds to those of a Vector
+
+        Returns
+        -------
+        Vector
+            the node, with the length and the number of rows of its arguments
+        """
+        if not (isinstance(kind, type) and issubclass(kind, Vector)):
+            checks.reject("kind", "be a class of nodes", f"{kind!r:.40}",
+                          "derive it from Sum, Nonlin or FiniteOnly", TypeError)
+        what = f"arguments of {kind.__name__}"
+        args = self.own(Vector, args, what, some=True)
+        length = self.same_length(args, what)
+        k = self._same_rows(args, what)
+        for name in kind.by_row:
+            fields[name] = np.asarray(fields[name])
+            if fields[name].shape[:1] != (k,):
+                checks.reject(name, f"have a value for each of {k} rows",
+                              fields[name].shape, "pass an array (k, …)")
+        return self._record(kind(self, args, length, k, **fields))
 
     @property
     def random_scores(self) -> list[Score]:

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['BATCHES', 'PAIRS_A_ROW', 'FEW_NODES', 'MANY_NODES', 'DEGREE', 'MOST_NUMBERS', 'KEPT_NUMBERS', 'CLOSE_NUMBERS',
-           'BLOCK_PAIRS', 'Diagonal', 'applied', 'Leaf', 'Branch', 'Batch', 'Paths', 'means_of', 'moments_of']
+           'BLOCK_PAIRS', 'applied', 'Leaf', 'Branch', 'Batch', 'Paths', 'means_of', 'moments_of']
 
 # %% ../../nbs/netsor/score_paths.ipynb #takes
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -23,20 +23,15 @@ from ..nonlinearities import NAMED, Nonlinearity, is_dear, rows_dual
 from ..numerics.hermite import RULES, Series, correlation, dual_quadrature
 from ..numerics.hermite import hermite, mehler, reject_outgrowing
 from ..numerics.linalg import psd_factor
-from .nodes import Attend, Concat, Entries, Initial, Linear, Logits
-from .nodes import MatMul, Mix, Nonlin, Normalize, Output, Rotate
-from .nodes import Rows, Score, Vector, attention_weights, bases
-from .nodes import beside, inverse_root, nonlin_value
+from .kinds import Diagonal, Nonlin, Sum
+from .nodes import Concat, Entries, Initial, MatMul, Rows, Score, Vector
+from .nodes import bases
 from .program import Program, Vectors
 from .score_draws import GivenScores, PairNormals, added, root
 from .score_draws import stacked, transposed
 from .stacks import Stacks
 
 # %% ../../nbs/netsor/score_paths.ipynb #pa-maps
-class Diagonal(NamedTuple):
-    "Each row is multiplied by a number."
-    d: np.ndarray # (P or 1, k)
-
 def applied(c, # a number, a Diagonal, or matrices (P or 1, m, k)
             M, # (P or 1, k, l), or None
            ): # (P or 1, m, l), or None
@@ -67,10 +62,10 @@ class Branch:
     "Rows of another node, and their arguments."
     node: Vector
     rows: np.ndarray # (n,)
-    parts: list # pairs (number of an argument or row, Leaf or Branch)
+    parts: list # pairs ((number of an argument, its row or None), Leaf or Branch)
 
     def take(self, at):
-        parts = [(j, tree.take(at)) for j, tree in self.parts]
+        parts = [(n, tree.take(at)) for n, tree in self.parts]
         return Branch(self.node, self.rows[at], parts)
 
     def leaves(self):
@@ -111,8 +106,7 @@ class Batch:
         self.value: dict = {} # block of scores -> (P or 1, a, b)
         self.known: dict = {} # block -> its mean given the normals before
         self.fresh: dict = {} # block -> factors of its new part
-        self.maps: dict = {} # Attend, Normalize -> factor of its argument
-        self.shifts: dict = {} # Normalize -> its additive constant
+        self.sums: dict = {} # Sum -> its parts, and its additive constant
         self.expanded: dict = {} # stack of functions, rule -> Series or None
         self.open: dict = {} # stack of functions -> remainder of the series, and grid
         self.lines: dict = {} # stack of functions -> E f, E f x
@@ -143,24 +137,15 @@ class Batch:
 
     def meet(self, h):
         "Draw or check a node, in the order of the program."
-        if isinstance(h, (Rotate, Logits)):
-            what = "rotary positions" if isinstance(h, Rotate) else "logits"
-            checks.reject("width", "be finite for programs with rotary positions or "
-                          "logits of a tied head", f"∞ with {what}",
-                          "pass a finite width; a chain of a Transformer has a limit")
-        if isinstance(h, MatMul) and not isinstance(h, Output):
-            self._multiply(h)
-        elif isinstance(h, Score):
-            if h.is_random:
-                self.value[h], self.known[h], self.fresh[h] = (
-                    self.pairs.draw(h, self))
-            else:
-                M = self.moment(*h.args)
-                self.value[h] = np.zeros((1, *h.shape)) if M is None else M
-        elif isinstance(h, Normalize):
-            self.parts(h)
+        if not isinstance(h, Score):
+            h.meet(self)
+        elif h.is_random:
+            self.value[h], self.known[h], self.fresh[h] = self.pairs.draw(h, self)
+        else:
+            M = self.moment(*h.args)
+            self.value[h] = np.zeros((1, *h.shape)) if M is None else M
 
-    def _multiply(self, g):
+    def multiply(self, g):
         "Rule (ii): moments of a new product with all products of the same matrix."
         products = self.stacks.uses[g.W]
         products = products[:products.index(g) + 1]
@@ -204,11 +189,13 @@ class Batch:
         "Count of stored numbers."
         held: dict = {}
         for known in (self.covs, self.moments, self.means, self.value, self.known,
-                      self.maps, self.lines):
+                      self.lines):
             for x in known.values():
                 for y in _each(x):
                     if isinstance(y, np.ndarray):
                         held[id(y)] = y.size
+        for parts, _ in self.sums.values():
+            held.update((id(c), np.size(getattr(c, "d", c))) for c, _ in parts)
         terms = (s.terms.size for s in self.expanded.values()
                  if s is not None and hasattr(s, "terms"))
         return sum(held.values()) + sum(terms)
@@ -221,35 +208,11 @@ class Batch:
             return self.scores_of(P.args[0])[:, P.rows, P.columns]
         return self.value[P]
 
-    def parts(self, h): # [(map, argument)], or None: no sum
-        "The maps whose sum is Z^h; a norm also adds a constant."
-        if isinstance(h, Linear):
-            return [(Diagonal(c[None]) if isinstance(c, np.ndarray) else c, x)
-                    for c, x in zip(h.coefs, h.args, strict=True)]
-        if isinstance(h, Mix):
-            return [(h.C[None], h.args[0])]
-        if isinstance(h, (Attend, Normalize)):
-            if h not in self.maps:
-                found = self._weights if isinstance(h, Attend) else self._standard
-                self.maps[h] = found(h)
-            return [(self.maps[h], h.args[0])]
-        return None
-
-    def _weights(self, h):
-        return attention_weights(h, beside([self.scores_of(P) for P in h.scores]))
-
-    def _standard(self, h):
-        "1/√(variance + ε) given the scores; the constant is −μ times this factor."
-        x, = h.args
-        μ = self.mean(x) if h.kind == "layer" else None
-        variance = self.variances(x) if h.kind == "layer" else self.squares(x)
-        d = inverse_root(variance + h.eps, h)
-        self.shifts[h] = None if μ is None else -μ*d
-        return Diagonal(d)
-
-    def _shift(self, h): # (P or 1, k), or None
-        "The constant that a node adds to its parts."
-        return self.shifts.get(h)
+    def parts(self, h): # [(map, argument)], constant
+        "The maps whose sum, with a constant, is Z^h given the scores."
+        if h not in self.sums:
+            self.sums[h] = h.parts(self)
+        return self.sums[h]
 
     # first and second moments
 
@@ -267,7 +230,7 @@ class Batch:
     def _mean(self, h) -> Any:
         if isinstance(h, Initial):
             return h.mean[None] if h.mean.any() else None
-        if isinstance(h, MatMul) or isinstance(h, Normalize) and h.kind == "layer":
+        if isinstance(h, MatMul) or isinstance(h, Sum) and h.centred:
             return None
         if isinstance(h, Concat):
             some = [self.mean(x) for x in h.args]
@@ -278,11 +241,12 @@ class Batch:
         if isinstance(h, Nonlin):
             return self._line(h)[0] if self.simple(h) else self._cubature(h, None)
         total = None
-        for c, x in self.parts(h):
+        parts, shift = self.parts(h)
+        for c, x in parts:
             m = self.mean(x)
             if m is not None:
                 total = added(total, applied(c, m[..., None])[..., 0])
-        return added(total, self._shift(h))
+        return added(total, shift)
 
     def _sums_below(self, h):
         "The sums below a node, and the node itself, in order, to avoid deep recursion."
@@ -295,10 +259,9 @@ class Batch:
             seen.add(x)
             if isinstance(x, (Rows, Concat)) and x is not h:
                 todo += x.args
-            elif isinstance(x, (Linear, Mix, Attend, Normalize)):
+            elif isinstance(x, Sum):
                 todo += x.args
-        sums = [x for x in seen if x is not h
-                and isinstance(x, (Linear, Mix, Attend, Normalize))]
+        sums = [x for x in seen if x is not h and isinstance(x, Sum)]
         return [*sorted(sums, key=self.stacks.order.__getitem__), h]
 
     def place(self, X):
@@ -369,7 +332,7 @@ class Batch:
     def _summands(self, X, Y):
         "The pairs whose covariances make the covariance of a sum or of a view."
         for a, b in ((X, Y), (Y, X)):
-            if isinstance(a, (Concat, Linear, Mix, Attend, Normalize)):
+            if isinstance(a, (Concat, Sum)):
                 return [self._in_order(x, b) for x in a.args]
         return []
 
@@ -380,9 +343,9 @@ class Batch:
         if isinstance(Y, Concat):
             some = [transposed(self.centred(X, y)) for y in Y.args]
             return transposed(self._below_each_other(some, Y, X))
-        if self.parts(X) is not None:
+        if isinstance(X, Sum):
             return self._of_sum(X, Y)
-        if self.parts(Y) is not None:
+        if isinstance(Y, Sum):
             return transposed(self._of_sum(Y, X))
         if not isinstance(X, Nonlin) and not isinstance(Y, Nonlin):
             return self.covariance(X, Y)
@@ -402,7 +365,7 @@ class Batch:
 
     def _of_sum(self, X, Y):
         total = None
-        for c, x in self.parts(X):
+        for c, x in self.parts(X)[0]:
             total = added(total, applied(c, self.centred(x, Y)))
         return total
 
@@ -738,15 +701,17 @@ class Batch:
                               self._traced(part, rows[at] - first)]
                 first += part.k
             return found
-        if isinstance(x, (Mix, Attend)):
-            seen = (self.parts(x)[0][0] != 0).any(0)[rows].any(0)
-            parts = [(j, self._traced(x.args[0], np.full(len(rows), j)))
-                     for j in np.flatnonzero(seen).tolist()]
-        else:
-            parts = [(j, self._traced(y, rows)) for j, y in enumerate(x.args)]
+        parts: list = []
+        for n, y in enumerate(x.args):
+            c = self.parts(x)[0][n][0] if isinstance(x, Sum) else 1.
+            if not isinstance(c, np.ndarray):
+                parts.append(((n, None), self._traced(y, rows)))
+                continue
+            seen = np.flatnonzero((c != 0).any(0)[rows].any(0)).tolist()
+            parts += [((n, j), self._traced(y, np.full(len(rows), j))) for j in seen]
         found = []
         for at in _common(every, [traces for _, traces in parts]):
-            own = [(j, _restricted(traces, at)) for j, traces in parts]
+            own = [(place, _restricted(traces, at)) for place, traces in parts]
             found.append((at, Branch(x, rows[at], own)))
         return found
 
@@ -798,8 +763,8 @@ class Batch:
         L, means = self._joint(leaves)
         scores = [self.scores_of(P) for x in (s, t) if x is not None
                   for P in _scores_below(x)]
-        maps = [self.parts(x)[0][0] for y in (s, t) if y is not None
-                for x in _maps_below(y)]
+        maps = [c for y in (s, t) if y is not None
+                for x in _sums_below(y) for c, _ in self.parts(x)[0]]
         weights = [m.d if isinstance(m, Diagonal) else m for m in maps
                    if isinstance(m, (Diagonal, np.ndarray))]
         subtracted = [x for x in centres if x is not None]
@@ -855,14 +820,16 @@ class Batch:
         if isinstance(h, Nonlin):
             numbers = [own(self.scores_of(P), j) for P in h.scores
                        for j in range(P.shape[1])]
-            return nonlin_value(h, [*x, *numbers], [])
-        if isinstance(h, (Mix, Attend)):
-            A = self.parts(h)[0][0]
-            return sum(own(A, j)*y for (j, _), y in zip(tree.parts, x))
+            return h.value([*x, *numbers], [])
+        parts, shift = self.parts(h)
         total = 0.
-        for (c, _), y in zip(self.parts(h), x):
-            total = total + (own(c.d)*y if isinstance(c, Diagonal) else c*y)
-        shift = self._shift(h)
+        for ((n, j), _), y in zip(tree.parts, x):
+            c = parts[n][0]
+            if isinstance(c, Diagonal):
+                c = own(c.d)
+            elif isinstance(c, np.ndarray):
+                c = own(c, j)
+            total = total + c*y
         return total if shift is None else total + own(shift)
 
     # samples
@@ -922,11 +889,11 @@ class Batch:
     def _sampled(self, h, value):
         x = [_row_values(value, y) for y in h.args]
         if isinstance(h, Nonlin):
-            return nonlin_value(h, x, [self.scores_of(P) for P in h.scores])
+            return h.value(x, [self.scores_of(P) for P in h.scores])
+        parts, shift = self.parts(h)
         total = 0.
-        for (c, _), y in zip(self.parts(h), x):
+        for (c, _), y in zip(parts, x):
             total = total + applied(c, y)
-        shift = self._shift(h)
         return total if shift is None else total + shift[..., None]
 
     # covariances of scores
@@ -1098,11 +1065,11 @@ def _scores_below(tree):
         return []
     return [*tree.node.scores, *(P for _, t in tree.parts for P in _scores_below(t))]
 
-def _maps_below(tree):
+def _sums_below(tree):
     if isinstance(tree, Leaf):
         return []
-    own = [] if isinstance(tree.node, Nonlin) else [tree.node]
-    return [*own, *(h for _, t in tree.parts for h in _maps_below(t))]
+    own = [tree.node] if isinstance(tree.node, Sum) else []
+    return [*own, *(h for _, t in tree.parts for h in _sums_below(t))]
 
 def _correlated(L, means, z, cut):
     "Values (P, n, points) of correlated Gaussians at points z (d, points)."

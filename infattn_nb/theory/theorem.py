@@ -19,7 +19,8 @@ from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import by_pieces
 from ..netsor.finite_width import simulate
 from ..netsor.infinite_width import limit
-from ..netsor.nodes import Input, MatMul, Nonlin, Score, Vector, bases, forward
+from ..netsor.kinds import Nonlin
+from ..netsor.nodes import Input, MatMul, Score, Vector, bases
 from ..netsor.passes import value_of
 from ..netsor.program import Program, Vectors
 
@@ -157,7 +158,7 @@ def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *
             row = row[np.prod(p.shape):]
             value[p] = numbers.reshape(1, *p.shape)
         for x in between:
-            value[x] = forward(x, [value_of(value, y) for y in x.args],
+            value[x] = x.value([value_of(value, y) for y in x.args],
                                [value_of(value, p) for p in x.scores])
         F[:, k] = psi(value_of(value, h)[:, 0]).mean(-1)
     return F, drawn

@@ -24,9 +24,9 @@ from .losses import BATCHES, loss_of, targets_of, tried
 from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import NoBar, pieces, progress_bar
 from ..netsor.gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
-from ..netsor.nodes import Concat, Initial, Logits, Matrix, Output, Parameter
-from ..netsor.nodes import Rows, Score, Table, Vector, attention_weights
-from ..netsor.nodes import bases, rows_by_base, rows_of
+from ..netsor.kinds import attention_weights
+from ..netsor.nodes import Concat, Initial, Matrix, Parameter, Rows, Score
+from ..netsor.nodes import Table, Vector, bases, rows_by_base, rows_of
 from .optimizers import OPTIMIZERS, Rule, clipped, kind_of
 from .optimizers import mup_factor, muon_step
 from .run import Batches, NetworkBlock, Learner, Problem, Record
@@ -559,7 +559,6 @@ def last_look(problem, blocks, record): # [NetworkBlock, …]
     pairs = zip(blocks, seen)
     return [b.without(problem.learner, there.diverged) for b, there in pairs]
 
-
 # %% ../../nbs/training/programs.ipynb #pt-train
 def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           steps: int = 100, learning_rate: float | None = None,
@@ -812,8 +811,7 @@ def _watched(program, watch):
     "The watched outputs and scores, checked."
     things = [watch] if isinstance(watch, (Vector, Score, Table)) else watch
     for x in things if np.iterable(things) else ():
-        outputs = isinstance(x, Vector) and all(isinstance(b, (Output, Logits))
-                                                for b in bases(x))
+        outputs = isinstance(x, Vector) and all(b.ends for b in bases(x))
         if not (outputs or isinstance(x, (Score, Table))):
             checks.reject("watch", "be outputs and scores", type(x).__name__,
                           "for a vector h, use `change(h)` of the result", TypeError)
@@ -1059,4 +1057,3 @@ def _found_rate(learner, loss, share, block):
             for W in plan.trained)
     top = np.linalg.eigvalsh(Θ)[~block.diverged, -1].max(initial=0.)
     return stable_rate(loss, share*top)
-

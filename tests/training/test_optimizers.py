@@ -8,7 +8,7 @@ from conftest import BEYOND_THEOREM, nightly
 
 from infattn_nb import Program, from_config, gradients, train
 from infattn_nb.huggingface import next_tokens
-from infattn_nb.netsor.nodes import Normalize
+from infattn_nb.netsor.kinds import Normalize
 from infattn_nb.netsor.revealed import State
 from infattn_nb.nonlinearities import relu, tanh, times
 from infattn_nb.training.optimizers import MUP, OPTIMIZERS, Rule, clipped, muon_step
