@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..transformer.parts import MLP_MATRICES, ROUTER, matrices_of
+from ..transformer.parts import matrices_of
 
 # %% ../../nbs/huggingface/families.ipynb #fa-toml
 FAMILIES_TOML = tomllib.loads(resources.files("infattn_nb.huggingface")
@@ -30,8 +30,7 @@ class Tensor(NamedTuple):
     "Contents of a tensor of a family."
     name: str # * = number of the block
     roles: tuple # roles of matrices "q" … "3", one after another; or one word
-    layout: str = "out" # (out, in); "in": (in, out); "heads": q, k, v head by head;
-    # "experts": (experts, out, in); "experts_in": (experts, in, out), roles in turn
+    layout: str = "out" # (out, in); "in": (in, out); "heads": q, k, v head by head
     when: str = "" # only if this entry of the config is true; "!…": if it is false
     numbers: tuple = () # numbers of blocks in its name; () = 0, 1, …
 
@@ -49,12 +48,6 @@ class Tensor(NamedTuple):
         return number
 
     @property
-    def of_experts(self):
-        "Is it a router, or do all experts share the tensor?"
-        router = {ROUTER, f"b{ROUTER}"} & {*self.roles}
-        return self.layout.startswith("experts") or bool(router)
-
-    @property
     def pattern(self):
         "A pattern of its names in a module, with any prefix."
         if self.name.startswith("*."):
@@ -65,13 +58,6 @@ class Tensor(NamedTuple):
     def matrices(self, W, m, groups): # m: width of a head; groups, or None
         "Matrices (out, in) in the tensor, by name."
         count = len(self.roles)
-        if self.layout == "experts_in": # entries of the roles in turn
-            W = W.mT if count == 1 else np.concatenate(
-                [W[..., k::count] for k in range(count)], axis=-1).mT
-        if self.layout.startswith("experts"): # rows of all experts, one after another
-            each = W.reshape(W.shape[0], count, -1, W.shape[-1])
-            return {role: each[:, k].reshape(-1, W.shape[-1])
-                    for k, role in enumerate(self.roles)}
         if self.layout == "heads":
             of_heads = W.reshape(-1, count, m, W.shape[1])
             found = [of_heads[:, k].reshape(-1, W.shape[1]) for k in range(count)]
@@ -89,7 +75,7 @@ class Tensor(NamedTuple):
         for line in filter(None, text.splitlines()):
             name, role, *more = line.split()
             roles = matrices_of(role) or (role,)
-            layout = next((x for x in more if x in ("in", "heads", "experts", "experts_in")), "out")
+            layout = next((x for x in more if x in ("in", "heads")), "out")
             when = next((x for x in more if x[0] in "?!"), "")
             whole = when.removeprefix("?") if when.startswith(("??", "!")) else ""
             bias = next((x for x in more if x[0] not in "?!" and x != layout), None)
@@ -98,14 +84,6 @@ class Tensor(NamedTuple):
             if bias is not None:
                 found.append(cls(f"{name}.bias", (bias,), when=when.lstrip("?")))
         return found
-
-def is_in(tensor, # a Tensor
-          mixture, # is the second branch of the block a mixture of experts?
-         ): # bool
-    "Whether a block has this tensor of the layout of its family."
-    if not mixture:
-        return not tensor.of_experts
-    return tensor.of_experts or not {*MLP_MATRICES, "b1", "b2"} & {*tensor.roles}
 
 HEADS = r"^(\w+\.)?(lm_head|embed_out|output|head)\.(weight|bias)$" # usual names
 
@@ -163,17 +141,12 @@ class Family(NamedTuple):
     batched: bool = True # do blocks process several texts at once?
     place: str = "pre" # placement of the norms
     units: str | float = "intermediate_size" # entry for hidden units, or a factor of n
-    experts: str = "" # entries with the number of experts; "" = one MLP
-    expert_units: str = "intermediate_size" # entry for hidden units of an expert
-    gate: str = "chosen" # as in Experts, or an entry: true for "chosen", else "softmax"
     causal: bool = True
     masked: bool = False # is causality set by a mask?
     grouped: bool = True # may heads share keys and values?
     rotary: bool = True
     alibi: bool = False
     gated: bool = False
-    clamped: bool = False # are units and gates clamped, as in gpt-oss?
-    sinks: bool = False # has each head a number beside the scores of a row?
     parallel: bool = False
     qk_norm: bool = False
     joint_norm: bool = False

@@ -201,8 +201,6 @@ def mlp_branch(weights, l, branch, U):
     hidden = branch.activation(units)
     if branch.gated:
         gate = linear_map(weights, U, l, "3", None, branch.var_3, 0., rows)
-        if branch.gate_activation is not None:
-            gate = branch.gate_activation(gate)
         hidden = times(hidden, gate)
     return linear_map(weights, hidden, l, "2", None, branch.var_2, branch.var_b2)
 
@@ -216,10 +214,6 @@ def write_transformer(network, texts=None, readout="last"): # Program, outputs
         if block.mlp is not block.feedforward:
             checks.reject("feedforward", "be an MLP in a program",
                           "a mixture of experts", "use `chain` or `gradients`")
-        a = block.attention
-        if a is not None and a.var_sink is not None:
-            checks.reject("var_sink", "be None in a program", a.var_sink,
-                          "use `chain` or `gradients`")
     p = Program()
     if texts is not None:
         network = replace(network, texts=texts, source=None)

@@ -34,13 +34,6 @@ def k_largest(Z, # (..., m)
     np.put_along_axis(chosen, order[..., :k], True, axis=-1)
     return chosen
 
-def margins(Z, # logits, (..., m)
-            k, # number of the chosen, less than m
-           ): # (...)
-    "How much the smallest chosen logit exceeds the largest of the others."
-    ordered = np.sort(Z, axis=-1)
-    return ordered[..., -k] - ordered[..., -k - 1]
-
 def _pull_of_softmax(Z, g, dg):
     "A softmax over the chosen."
     return g*(dg - (g*dg).sum(-1, keepdims=True))
