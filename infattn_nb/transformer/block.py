@@ -14,7 +14,8 @@ import numpy as np
 from .attention import AttentionRecord, SelfAttention
 from .experts import Experts, ExpertsRecord
 from .mlp import FeedForward
-from .parts import ATTENTION_MATRICES, ROUTER, SHARED, Cotangent, Part
+from .parts import ATTENTION_MATRICES, ROUTER, SHARED, SINK
+from .parts import Cotangent, Part
 from .norms import Norm
 from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import divided, root, spanned, square, thin
@@ -131,7 +132,7 @@ class Block(Part):
         name
             name of a matrix or of a bias, one of `matrices`
         """
-        if name.removeprefix("b") in ATTENTION_MATRICES:
+        if name.removeprefix("b") in (*ATTENTION_MATRICES, SINK):
             return self.attention
         second = self.feedforward
         if name in (ROUTER, f"b{ROUTER}"):

@@ -66,6 +66,8 @@ class FeedForward(Branch):
         function or module of torch
     gated
         is φ(a) multiplied by a second linear image c of the token, as in SwiGLU?
+    gate_activation
+        ψ, a Nonlinearity, if φ(a) is multiplied by ψ(c); None: by c itself
     var_1, var_2, var_3
         fan-in × variance of an entry of the matrices that make a, the output and c
     var_b1, var_b2
@@ -75,6 +77,7 @@ class FeedForward(Branch):
     activation: Any = gelu
     gated: bool = False
     _: KW_ONLY
+    gate_activation: Any = None
     var_1: float = 1.
     var_2: float = 1.
     var_3: float = 1.
@@ -88,6 +91,12 @@ class FeedForward(Branch):
         if self.activation.arity > 1:
             checks.reject("activation", "be a function of one argument",
                           self.activation, "pass e.g. relu")
+        if self.gate_activation is not None:
+            if not self.gated:
+                checks.reject("gate_activation", "be None without gates",
+                              self.gate_activation, "pass gated=True")
+            ψ = nonlinearity(self.gate_activation, "gate_activation")
+            checks.put(self, gate_activation=ψ)
         checks.variances(self, "var_1", "var_2", "var_3", "var_b1", "var_b2")
 
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
@@ -122,8 +131,13 @@ class FeedForward(Branch):
         "F at infinite width, by the dual activation."
         F = self.var_2*_dual(self.activation, square(self._into_units(R)))
         if self.gated:
-            F = F*(self.var_3*square(R))
+            F = F*self._dual_of_gates(square(R))
         return F + self.var_b2
+
+    def _dual_of_gates(self, G):
+        "E of products of gates."
+        Γ = self.var_3*G
+        return Γ if self.gate_activation is None else _dual(self.gate_activation, Γ)
 
     def _drawn(self, R, f, rng, keep):
         "F of f units, drawn in pieces that stay in the cache."
@@ -153,14 +167,19 @@ class FeedForward(Branch):
             the gate, (..., units), or None
         """
         unit = self.activation.fn(a)
-        return unit if c is None else unit*c
+        if c is None:
+            return unit
+        return unit*(c if self.gate_activation is None else self.gate_activation.fn(c))
 
     def _into_gates(self, a, c, g):
         "Gradients of a and of its gate."
         slopes = slope(self.activation)(a)
         if c is None:
             return slopes*g, None
-        return slopes*c*g, self.activation.fn(a)*g
+        ψ = self.gate_activation
+        if ψ is None:
+            return slopes*c*g, self.activation.fn(a)*g
+        return slopes*ψ.fn(c)*g, self.activation.fn(a)*slope(ψ)(c)*g
 
     def fresh(self, record: FeedForwardRecord, dY: Cotangent,
               rng: np.random.Generator, moments: Any = None) -> Units | Field:
@@ -236,7 +255,7 @@ class FeedForward(Branch):
         if self.var_2:
             return (record.F - self.var_b2)/self.var_2
         K = self.activation.dual(self.var_1*G + self.var_b1)
-        return K*(self.var_3*G) if self.gated else K
+        return K*self._dual_of_gates(G) if self.gated else K
 
     def backward(self, record: FeedForwardRecord, drawn: Any, M: np.ndarray,
                  dY: Cotangent) -> tuple[dict, list[Pullback]]:
@@ -297,13 +316,19 @@ class FeedForward(Branch):
         Γ, β, α = x.moments.Γ, x.moments.β, x.moments.α
         W = self.var_2*M + np.sqrt(self.var_2)*x.rest
         ga, gc = self._into_gates(x.a, x.c, np.sqrt(self.var_2)*x.ξ)
-        Γ3 = self.var_3*dY.G if self.gated else 1.
+        Γ3 = self._dual_of_gates(dY.G) if self.gated else 1.
         V = W*Γ3
         inner = ga @ x.a.mT + Γ*(V*α).sum(-1, keepdims=True) + (V*β) @ Γ
         pulls = [Pullback(inner, self.var_2*dY.E*β*Γ3)]
         if not self.gated:
             return pulls
         K = x.moments.dual
+        if self.gate_activation is not None:
+            Γ = self.var_3*dY.G
+            β, α = slope_moments(self.gate_activation, Γ)
+            V = W*K
+            inner = gc @ x.c.mT + Γ*(V*α).sum(-1, keepdims=True) + (V*β) @ Γ
+            return [*pulls, Pullback(inner, self.var_2*dY.E*K*β)]
         return [*pulls, Pullback(gc @ x.c.mT + (W*K) @ Γ3, self.var_2*dY.E*K)]
 
     def numbers(self, seq_len: int, n: float) -> float:
