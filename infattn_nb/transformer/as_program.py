@@ -20,6 +20,7 @@ from ..netsor.nodes import fraction
 from ..netsor.program import Program
 from .attention import positions_of
 from .experts import GATES, Experts, k_largest, margins
+from .parts import MLP_MATRICES
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-bias
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,10 @@ class Drawn:
 
     def matrix(self, l, role, head, var, rows=1):
         "A matrix of block l, for one head or for all heads."
-        name = f"{role.upper()}{l}.{head + 1}" if head is not None else f"W{l}.{role}"
+        name = f"W{l}.{role}"
+        if head is not None: # or an expert
+            name = f"{name}.{head + 1}" if role in MLP_MATRICES else \
+                f"{role.upper()}{l}.{head + 1}"
         return self.program.matrix(name, var, rows)
 
     def bias(self, l, role, head, var, rows=1): # vector, or None
@@ -73,7 +77,7 @@ class Drawn:
     def router(self, l, branch, U): # Score (s, m)
         "Logits of the router of block l for tokens U."
         vectors = self.program.parameter(0., branch.var_r, size=branch.experts,
-                                         name=f"R{l}")
+                                         name=f"router{l}")
         return self.program.scores(U, vectors)
 
     def scaled(self, X, place, l=None, number=0, rows=1, head=None):
