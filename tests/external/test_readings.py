@@ -325,6 +325,32 @@ def test_what_runs_otherwise_is_not_accepted(kind):
     from_torch(module, texts=S, verify=False)
 
 
+@pytest.mark.parametrize("kind", ["mixtral", "gpt_oss"])
+def test_a_mixture_that_chooses_by_chance_is_not_accepted(kind):
+    "Logits with noise; noise in training mode only, which is said."
+    module = model(kind)
+    name = "gate" if kind == "mixtral" else "router"
+    router = getattr(module.layers[0].mlp, name)
+
+    def noisy(part, args):
+        return (args[0] + 0.5 * torch.randn_like(args[0]),)
+
+    handle = router.register_forward_pre_hook(noisy)
+    with pytest.raises(ValueError, match="choose the same experts when it is run tw"):
+        from_torch(module, texts=S)
+    handle.remove()
+    from_torch(module, texts=S)
+
+
+def test_jitter_is_said():
+    module = model("mixtral", router_jitter_noise=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_torch(module.eval(), texts=S)
+    with pytest.warns(UserWarning, match="noise on the inputs of its routers"):
+        from_torch(module.train(), texts=S)
+
+
 class Turned(torch.nn.Module):
     "Attention that does something else with the same tensors."
 
