@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from infattn_nb import (
-    Block,
-    FeedForward,
-    Program,
-    Transformer,
-    embedding_cov,
-    train,
-)
+from infattn_nb import Block, FeedForward, Program, Transformer, embedding_cov, train
 from infattn_nb.transformer import Experts
 from infattn_nb.transformer.as_program import ExpertGate
 from infattn_nb.transformer.experts import GATES, k_largest
@@ -33,7 +26,10 @@ def started(gate, rng):
         W = getattr(h, "W", None)
         kind = type(h).__name__
         if W is not None and W not in by_node:
-            r, c = (1 if W in p.readouts else int(W.rows * N)), int(h.args[0].length * N)
+            r, c = (
+                (1 if W in p.readouts else int(W.rows * N)),
+                int(h.args[0].length * N),
+            )
             by_node[W] = np.sqrt(W.var / c) * rng.standard_normal((r, c))
             by_name["r" if W in p.readouts else W.name] = by_node[W]
         elif kind in ("Input", "Parameter"):

@@ -315,8 +315,9 @@ def test_gates_are_those_of_modules(kind, normed):
         router.weight.copy_(torch.eye(9))
     rng = np.random.default_rng(0)
     Z = 2 * rng.standard_normal((1000, 9))
-    with patch.object(torch, "float", torch.float64), patch.object(
-        torch.Tensor, "float", torch.Tensor.double
+    with (
+        patch.object(torch, "float", torch.float64),
+        patch.object(torch.Tensor, "float", torch.Tensor.double),
     ):
         _, weights, which = router(torch.tensor(Z))
     theirs = np.zeros(Z.shape)
