@@ -230,8 +230,8 @@ class FeedForward(Branch):
         L = root(K)
         Γ = self.var_1*dY.G + self.var_b1
         dual = self.activation.dual(Γ) if self.gated else None
-        return Moments(K, L, inverse_factor(L), Γ, *slope_moments(self.activation, Γ),
-                       dual)
+        β, α = slope_moments(self.activation, Γ)
+        return Moments(K, L, inverse_factor(L), Γ, β, α, dual)
 
     def _fresh_field(self, moments, dY, rng):
         b, _, k = dY.C.shape

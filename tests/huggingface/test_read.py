@@ -26,7 +26,7 @@ def test_what_is_no_text(tokens):
         (dict(model_type="lama"), "did you mean 'llama'"),
         ("gpt-2", "did you mean 'gpt2'"),
         (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
-        (dict(model_type="mixtral"), "a router selects"),
+        (dict(model_type="dbrx"), "its router or its experts are of another kind"),
         (LLAMA | dict(model_type="unheard", num_experts=8), "a router selects"),
         (dict(model_type="mamba2"), "not attention"),
         (dict(model_type="t5"), "encoder–decoder"),
