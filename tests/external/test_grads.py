@@ -200,7 +200,7 @@ def parts_of_torch(kind, size=120):
     return {key: np.log(x) for key, x in found.items()}
 
 
-@pytest.mark.power("seven standard errors of a mean logarithm, a fifth to a half")
+@pytest.mark.power("a factor of two of a norm: seven standard errors of its mean logarithm")
 @pytest.mark.parametrize("kind", MIXTURES)
 @pytest.mark.long
 def test_gradients_of_mixtures_are_those_of_torch(kind):
@@ -214,4 +214,4 @@ def test_gradients_of_mixtures_are_those_of_torch(kind):
         y = np.log(g.squared_weight_norms[part][:, l])
         assert distance(x[:, None], y[:, None]).max() < 7, (part, l)
         error = np.sqrt(x.var() / len(x) + y.var() / len(y))
-        assert error < 0.1  # a factor of two is seen
+        assert error < 0.19  # a factor of two of a norm is seen
