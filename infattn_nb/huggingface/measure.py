@@ -60,9 +60,10 @@ def _mean_square(x):
     return np.array([mean, np.sqrt(variance/x.size)])
 
 def settled(variances, # result of variances_of for each block
-            kinds, # only blocks of one kind have matrices of one law
+            kinds=None, # kind of each block: matrices of one kind have one law
            ): # list of dict: var_q, … of each block
     "One number for all blocks of a kind, unless the differences exceed chance."
+    kinds = [None]*len(variances) if kinds is None else kinds
     found: list = [{} for _ in variances]
     for k in dict.fromkeys(k for of_block in variances for k in of_block):
         for kind in dict.fromkeys(kinds):

@@ -59,7 +59,7 @@ class ReadoutsOf(list[Readout]):
 @checks.completes("add", "attend", "check", "concatenate", "describe", "draw", "inputs",
                   "linear", "logits", "matmul", "matrix", "mix", "names", "nodes",
                   "nonlin", "normalize", "parameter", "random_scores", "readout",
-                  "readouts", "rotate", "score", "scores")
+                  "readouts", "rotate", "route", "score", "scores")
 class Program:
     "A Netsor program with scores, in the order in which it was written (section 2.1)."
     def __init__(self) -> None:

@@ -6,6 +6,8 @@
 __all__ = ['output_of_experts', 'common_experts', 'concentrated']
 
 # %% ../../nbs/theory/scores_decide.ipynb #sd-imports
+from typing import Any, Literal, overload
+
 import numpy as np
 
 from ..distributions import ScaleMixture
@@ -45,8 +47,17 @@ def output_of_experts(mixture: Experts, variance: float = 1., draws: int = 2**16
     return ScaleMixture(K*(g*g).sum((1, 2)))
 
 # %% ../../nbs/theory/scores_decide.ipynb #sd-common
+@overload
 def common_experts(cosine: float, experts: int, chosen: int = 1, draws: int = 2**14,
-                   rng: Rng = 0, *, return_error: bool = False):
+                   rng: Rng = 0, *, return_error: Literal[False] = ...) -> float: ...
+
+@overload
+def common_experts(cosine: float, experts: int, chosen: int = 1, draws: int = 2**14,
+                   rng: Rng = 0, *,
+                   return_error: Literal[True]) -> tuple[float, float]: ...
+
+def common_experts(cosine: float, experts: int, chosen: int = 1, draws: int = 2**14,
+                   rng: Rng = 0, *, return_error: bool = False) -> Any:
     r"""The mean share of the chosen experts that two tokens have in common.
 
     With one chosen expert it is the probability that both tokens choose the same one.
@@ -91,7 +102,7 @@ def _in_closed_form(c, m, k): # None: there is none
         return k/m
     return 1 - np.arccos(c)/np.pi if (m, k) == (2, 1) else None
 
-def concentrated(cosine: float, tokens: int, experts: int, draws: int = 2**14,
+def concentrated(cosine: float, seq_len: int, experts: int, draws: int = 2**14,
                  rng: Rng = 0) -> float:
     r"""The probability that all tokens choose one expert, if one is chosen.
 
@@ -99,15 +110,15 @@ def concentrated(cosine: float, tokens: int, experts: int, draws: int = 2**14,
     ----------
     cosine
         cosine of any two of the tokens, in [0, 1]
-    tokens, experts
-        their numbers
+    seq_len, experts
+        numbers of tokens and of experts
     draws
         number of draws; the standard error is at most $.5/\sqrt{\text{draws}}$
     rng
         seed: None | int | SeedSequence | Generator
     """
     c = checks.number(cosine, "cosine", "[0, 1]")
-    s = checks.count(tokens, "tokens")
+    s = checks.count(seq_len, "seq_len")
     m = checks.count(experts, "experts")
     source = np.random.default_rng(rng)
     z = np.sqrt(c)*source.standard_normal((checks.count(draws, "draws"), 1, m))
