@@ -200,7 +200,9 @@ def parts_of_torch(kind, size=120):
     return {key: np.log(x) for key, x in found.items()}
 
 
-@pytest.mark.power("a factor of two of a norm: seven standard errors of its mean logarithm")
+@pytest.mark.power(
+    "a factor of two of a norm: seven standard errors of its mean logarithm"
+)
 @pytest.mark.parametrize("kind", MIXTURES)
 @pytest.mark.long
 def test_gradients_of_mixtures_are_those_of_torch(kind):

@@ -27,7 +27,10 @@ def test_what_is_no_text(tokens):
         ("gpt-2", "did you mean 'gpt2'"),
         (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
         (dict(model_type="dbrx"), "its router or its experts are of another kind"),
-        (LLAMA | dict(model_type="unheard", num_experts=8), "a router selects"),
+        (
+            LLAMA | dict(model_type="unheard", num_experts=8),
+            "its router or its experts are of another kind",
+        ),
         (dict(model_type="mamba2"), "not attention"),
         (dict(model_type="t5"), "encoder–decoder"),
         (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
