@@ -57,6 +57,28 @@ FAMILIES = dict(
     **{"megatron-bert": {}, "xlm-roberta-xl": {}, "roberta-prelayernorm": {}},
     gpt_bigcode=dict(n_embd=n, n_layer=2, n_head=4),
     bloom=dict(n_layer=2, n_head=4),
+    mixtral=GROUPED
+    | dict(num_local_experts=5, num_experts_per_tok=2, sliding_window=3),
+    qwen3_moe=GROUPED
+    | dict(
+        head_dim=12,
+        num_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=72,
+        num_hidden_layers=3,
+        mlp_only_layers=[1],
+        initializer_range=0.2,
+    ),
+    olmoe=GROUPED | dict(num_experts=6, num_experts_per_tok=3),
+    gpt_oss=GROUPED
+    | dict(
+        head_dim=16,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=3,
+        swiglu_limit=2.0,
+        initializer_range=0.3,
+    ),
     vaultgemma=GROUPED | dict(head_dim=12, sliding_window=3),
 )
 

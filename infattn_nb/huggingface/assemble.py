@@ -270,7 +270,9 @@ def _check_alike(spec, promised):
         fans = {f"fan-in of {k}": int(branch.fan_in(k, spec["width"]))
                 for branch in block.branches for k in branch.matrices if k in MATRICES}
         heads = {} if a is None else dict(heads=a.heads, groups=a.groups or a.heads)
-        return dict(norm=block.norm_placement) | heads | fans
+        f = block.feedforward
+        mixture = {k: getattr(f, k, None) for k in ("experts", "chosen", "gate")}
+        return dict(norm=block.norm_placement) | heads | fans | mixture
     ours, theirs = spec["blocks"], promised
     if len(ours) != len(theirs):
         checks.reject("promised", f"have {len(ours)} blocks, as the module has",

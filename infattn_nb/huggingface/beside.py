@@ -44,6 +44,8 @@ def verified(module, # a module, as for read_module
     call, inputs = _call_of(module, reading, k)
     half = rounding(reading.parts[0].like) > 1e-3
     seen = _seen(module, reading, call)
+    if any(block.mlp is not block.feedforward for block in blocks):
+        _check_again(seen, _seen(module, reading, call))
     s = len(seen.entered[0])
     _check_ends(reading, own, seen, inputs, half)
     cut = [principal(b, s) for b in blocks]
@@ -63,6 +65,14 @@ def verified(module, # a module, as for read_module
     if reading.family.interleaved is None: # already determined by a run
         reading = reading._replace(family=reading.family._replace(interleaved=apart))
     return reading
+
+def _check_again(seen, again): # Watched of two runs
+    "Reject a mixture of experts whose results differ between two runs."
+    for l, (y, z) in enumerate(zip(seen.left, again.left)):
+        if not np.allclose(y, z, rtol=1e-3, atol=1e-3*np.abs(y).max()):
+            checks.reject("module", "choose the same experts when it is run twice",
+                          f"other outputs of block {l} in the second run",
+                          "switch off noise and sampling in its routers")
 
 def _without_role(reading):
     "A remark on matrices of the first block that no role names; empty without them."

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block
+from ..transformer.experts import GATES, Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.norms import Norm
 from ..transformer.stream import embedding_cov, several, text_labels
@@ -24,6 +25,7 @@ from ..numerics import checks
 from .families import FAMILIES, FAMILIES_TOML, Head, MODELS, READY
 from .families import named_in, near, nearest_family
 from .masks import alibi, windowed
+from .measure import clamped
 
 
 # %% ../../nbs/huggingface/config.ipynb #co-entries
@@ -126,6 +128,8 @@ class Config(Entries):
             for names in (_WIDTH, _HEADS, _LAYERS):
                 if any(more.get(x) is not None for x in names): # under another name
                     entries = {k: v for k, v in entries.items() if k not in names}
+            if more.get("rope_scaling"): # in the place of a family's own
+                entries = {k: x for k, x in entries.items() if k != "rope_parameters"}
             entries = entries | more
         found = cls(entries, where, kind, text)
         found.check_entries(config)
@@ -258,6 +262,10 @@ class Config(Entries):
             if self.get(name) not in (None, self.width):
                 self.reject(name, f"equal the width {self.width}", self.get(name),
                             "a matrix between embeddings and blocks is not supported")
+        k = self.get("num_experts_per_tok") if self.experts else 0
+        if k > self.experts:
+            self.reject("num_experts_per_tok", f"be at most the {self.experts} experts",
+                        k, "choose fewer experts for each token")
         apart = self.part("attn_config") # MPT stores some entries there
         if apart.get("clip_qkv"):
             apart.reject("clip_qkv", "be null", apart.get("clip_qkv"),
@@ -355,8 +363,20 @@ class Config(Entries):
         out = 2*self.layers if family.deep else 1. # before a sum
         norm = self.norm
         gate = dict(var_3=n*σ2) if family.gated else {}
-        mlp = FeedForward(f/n, self.activation, family.gated, var_1=n*σ2,
-                          var_2=f*σ2/out, **gate)
+        ψ = None
+        if family.clamped:
+            φ, ψ = clamped(self.need("swiglu_alpha"), self.need("swiglu_limit"))
+        else:
+            φ = self.activation
+        def mlp_of(f): # hidden units
+            return FeedForward(f/n, φ, family.gated, gate_activation=ψ, var_1=n*σ2,
+                               var_2=f*σ2/out, **gate)
+        mlp = mlp_of(f)
+        mixture = None
+        if self.experts:
+            mixture = Experts(self.experts, self.need("num_experts_per_tok"),
+                              mlp_of(self.expert_units), gate=self.gate, var_r=n*σ2,
+                              var_br=σ2 if self._has("br") else 0.)
         groups = self.groups
         causal = self.causal
         lengths = [len(text) for text in texts]
@@ -366,23 +386,59 @@ class Config(Entries):
             qk_norm=norm if family.qk_norm else None, joint_norm=family.joint_norm,
             softcap=self.get("attn_logit_softcapping"),
             bias=alibi(H, positions) if family.alibi else None,
-            var_q=n*σ2, var_k=n*σ2, var_v=n*σ2, var_o=H*m*σ2/out)
+            var_q=n*σ2, var_k=n*σ2, var_v=n*σ2, var_o=H*m*σ2/out,
+            var_sink=σ2 if family.sinks else None)
         parallel = self.get("use_parallel_residual")
         parallel = family.parallel if parallel is None else parallel
 
         factor = self.get("residual_multiplier") or 1.
 
         @cache # equal layers are one object
-        def block(kind, scale, turns):
+        def block(kind, scale, turns, has_experts):
             far = self.get("sliding_window") if kind == "sliding_attention" else None
             rotary, size = self.rotary(kind, m, lengths) if turns else (None, 1.)
             heads = SelfAttention(
                 H, mask=windowed(len(positions), far) if causal else None,
                 rotary=rotary, score_scale=size*size*scale, **shared)
-            return Block(heads, mlp, family.place, norm=norm, parallel=parallel,
-                         branch_scale=factor)
+            return Block(heads, mixture if has_experts else mlp, family.place,
+                         norm=norm, parallel=parallel, branch_scale=factor)
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
-                        self.turning()))
+                        self.turning(), self.with_experts()))
+
+    def _has(self, role):
+        "Does the family have a tensor of this role?"
+        return any(role in x.roles for x in self.family.layouts[0])
+
+    @property
+    def experts(self):
+        "Number of experts; 0 without mixtures."
+        entries = self.family.experts.split()
+        return self.get(*entries) or 0 if entries else 0
+
+    @property
+    def expert_units(self):
+        "Hidden units of an expert."
+        return self.need(self.family.expert_units)
+
+    @property
+    def gate(self):
+        "The weights of the experts, as in `Experts`."
+        said = self.family.gate
+        if said in GATES:
+            return said
+        return "chosen" if self.get(said) else "softmax"
+
+    def with_experts(self):
+        "Which layers have a mixture of experts?"
+        layers = range(self.layers)
+        dense = self.get("mlp_only_layers") or ()
+        for l in dense:
+            if l not in layers:
+                self.reject("mlp_only_layers", f"hold numbers of the {self.layers} "
+                            "layers, from 0", l)
+        every = self.get("decoder_sparse_step") or 1
+        return [bool(self.experts) and l not in dense and (l + 1) % every == 0
+                for l in layers]
 
     def widened(self, width, heads="more", fixed="variance"): # dict
         """The entries of the model at another width. The number or width of its heads,
@@ -397,6 +453,8 @@ class Config(Entries):
                 new[name] = width
         if isinstance(self.family.units, str):
             new[self.family.units] = max(1, round(self.units*ratio))
+        if self.experts:
+            new[self.family.expert_units] = max(1, round(self.expert_units*ratio))
         if heads == "wider":
             grown = [x for x in ("head_dim", "rotary_dim") if self.get(x)]
         else:
@@ -471,6 +529,9 @@ class Config(Entries):
         windows = self.family.windows
         if windows == "every":
             sliding = [bool(self.get("sliding_window")) for l in layers]
+        elif windows == "every if used":
+            used = self.get("use_sliding_window") and self.get("sliding_window")
+            sliding = [bool(used) for l in layers]
         elif windows == "by pattern":
             every = self.need("sliding_window_pattern")
             sliding = [(l + 1) % every > 0 for l in layers]

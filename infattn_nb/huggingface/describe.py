@@ -8,26 +8,28 @@ __all__ = ['Reading', 'Parts', 'with_variances', 'built_of', 'with_biases', 'bia
 
 # %% ../../nbs/huggingface/describe.ipynb #de-imports
 import re
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block, altered
+from ..transformer.experts import Experts
 from ..transformer.mlp import FeedForward
 from ..transformer.norms import Norm
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
-from ..transformer.parts import MATRICES
+from ..transformer.parts import MATRICES, ROUTER, SINK
 from ..numerics import checks
 from .draws import given_biases, warn_of_training
-from .families import FAMILIES, FAMILIES_TOML, Family, Tensor
+from .families import FAMILIES, FAMILIES_TOML, Family, Tensor, is_in
 from .families import biases_apart, neighbours_apart
 from .masks import alibi, windowed
-from .measure import REMEDY, activation_of, as_array, explicit
+from .measure import REMEDY, activation_of, as_array, clamped, explicit
 from .measure import first_of
 from .measure import norm_of
 from .measure import settled, shifted, variances_of
-from .recognise import ACT, check_parts, reach
+from .recognise import ACT, check_parts, has_experts, reach
 
 # %% ../../nbs/huggingface/describe.ipynb #mo-parts
 class Reading(NamedTuple):
@@ -60,9 +62,9 @@ class Parts(NamedTuple):
 
 def with_variances(block, values): # var_q, … -> number
     "A block with these variances."
-    def own(branch):
-        return {k: x for k, x in values.items() if hasattr(branch, k)}
-    return altered(block, own, own)
+    there = {k: getattr(block, k) for k in ("attention", "feedforward")}
+    return replace(block, **{k: branch.with_variances(values)
+                             for k, branch in there.items() if branch is not None})
 
 def built_of(module, # a module of torch
              read, # the Parts of each block
@@ -77,7 +79,8 @@ def built_of(module, # a module of torch
     given = given_biases(read, names)
     if "b1" in given:
         read = list(map(_with_shift, read))
-    variances = settled([variances_of(_as_it_acts(r)) for r in read])
+    variances = settled([variances_of(_as_it_acts(r)) for r in read],
+                        [type(r.block.feedforward) for r in read])
     blocks = [with_variances(r.block, v) for r, v in zip(read, variances)]
     return blocks, read, tuple(sorted(given))
 
@@ -86,7 +89,7 @@ def _with_shift(r): # Parts
     if r.biases.get("b1") is None:
         return r
     b = as_array(r.biases["b1"], "bias")
-    phi = shifted(r.block.feedforward.activation, float(b[0]))
+    phi = shifted(r.block.mlp.activation, float(b[0]))
     block = altered(r.block, None, lambda f: dict(activation=phi)) if b.any() else \
         r.block
     return r._replace(block=block, biases=r.biases | dict(b1=None))
@@ -105,7 +108,7 @@ def with_biases(found, # Recognised
     "Add attention biases that are zero in the family's initialisation, but not here."
     more = {}
     for path, tensor in found.tensors.items():
-        if tensor.roles[0] not in MATRICES:
+        if tensor.roles[0] not in MATRICES or tensor.of_experts:
             continue
         beside = path.replace("weight", "bias")
         values = [reach(block, beside) for block in found.blocks]
@@ -171,38 +174,46 @@ def parts_of(found, # Recognised
     matrices: dict = {}
     biases: dict = {}
     norms: dict = {}
+    mixture = has_experts(block, found.tensors)
     for path, tensor in found.tensors.items():
         role = tensor.roles[0]
+        if not is_in(tensor, mixture):
+            continue
         if role in MATRICES:
             like = reach(block, path)
             shared = first_of(a, "num_key_value_heads", "num_kv_heads", "kv_heads")
             matrices |= tensor.matrices(as_array(like, "weight"), m, shared)
             beside = path.replace("weight", "bias")
             b = reach(block, beside)
-            if b is not None and beside in found.tensors:
+            if b is not None and beside != path and beside in found.tensors:
                 name = found.tensors[beside].of_block(found.blocks.index(block))
                 biases |= biases_of(as_array(b, beside), tensor, name, m, shared)
+        elif role == SINK:
+            biases[SINK] = as_array(reach(block, path), path)
         elif role.endswith("gain"):
             norm = reach(block, path.removesuffix(".weight"))
             if norm is not None:
                 norms.setdefault(role, []).append(norm)
     _check_sides(matrices)
     measured = {k for x in found.tensors.values() for k in x.roles}
-    own = {k: biases.get(k) for k in BIASES.values() if k in measured}
+    own = {k: biases.get(k) for k in (*BIASES.values(), SINK) if k in measured}
     b = block
     block = _built(found.kind, block, a, body, matrices, norms, like, tokens)
     if FAMILIES[found.kind].interleaved and block.attention.rotary is not None:
         matrices = neighbours_apart(matrices, block.attention)
         own = biases_apart(own, block.attention,
                            len(matrices["q"])//block.attention.heads)
-    held = ((reach(b, path), tensor) for path, tensor in found.tensors.items())
+    held = ((reach(b, path), tensor) for path, tensor in found.tensors.items()
+            if is_in(tensor, mixture))
     return Parts(block, matrices, own, like,
                  tuple((x, tensor) for x, tensor in held if x is not None))
 
 def _check_sides(matrices): # matrices of one block, (out, in)
     "Reject matrices whose inputs and outputs have different widths."
-    widths = {k: len(W) if k in LAST_MATRICES else W.shape[1]
-              for k, W in matrices.items()}
+    experts = len(matrices.get(ROUTER, "1")) # the rows of all experts of a mixture
+    rows = {k: len(matrices[k])//(experts if k == "2" else 1) for k in LAST_MATRICES
+            if k in matrices}
+    widths = {k: rows.get(k, W.shape[1]) for k, W in matrices.items()}
     for k, n in widths.items():
         if n != widths["q"]:
             checks.reject("module", "have matrices of one width",
@@ -244,13 +255,23 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         mask=windowed(tokens, window) if causal else None,
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
         rotary=rotary_of(body, a, m) if family.rotary and turns else None,
-        softcap=_softcap(a, family),
+        softcap=_softcap(a, family), var_sink=0. if family.sinks else None,
         score_scale=_score_scale(a, m)
         *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLDERS for name in ACT)
     acts = (act for act in (reach(b, path) for path in paths) if act is not None)
     act = next(acts, None)
-    mlp = FeedForward(rows["1"]/n, activation_of(act, like), "3" in matrices)
+    experts = rows.get(ROUTER, 1)
+    ψ = None
+    if family.clamped:
+        own = reach(b, "mlp.experts")
+        φ, ψ = clamped(float(own.alpha), float(own.limit))
+    else:
+        φ = activation_of(act, like)
+    mlp: Any = FeedForward(rows["1"]/(experts*n), φ, "3" in matrices,
+                           gate_activation=ψ)
+    if ROUTER in rows:
+        mlp = _mixture_of(b, experts, mlp)
     first = norms.get("gain", [])
     last = norms.get("output_gain", [])
     place = "sandwich" if first and last else "output" if last else "pre"
@@ -259,6 +280,17 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     return Block(attention, mlp, place, norm=norm_of(first + last, like),
                  parallel=bool(getattr(b, "use_parallel_residual", family.parallel)),
                  branch_scale=getattr(b, "residual_multiplier", 1.))
+
+def _mixture_of(b, experts, mlp): # a block of a module, m, FeedForward
+    "The mixture of experts of a block, without variances."
+    paths = ("mlp", "mlp.gate", "mlp.router")
+    parts = [part for part in (reach(b, path) for path in paths) if part is not None]
+    k = next((part.top_k for part in parts if hasattr(part, "top_k")), None)
+    if k is None:
+        checks.reject("module", "have an attribute `top_k` with the number of experts "
+                      "for each token", "no such attribute", REMEDY)
+    normed = all(getattr(part, "norm_topk_prob", True) for part in parts)
+    return Experts(experts, int(k), mlp, gate="chosen" if normed else "softmax")
 
 def heads_of(n, H, m, groups, qk_norms, like, **others):
     "Attention with H heads of width m, possibly with norms of queries and keys."

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from ..numerics import checks
-from ..transformer.parts import BIASES
+from ..transformer.parts import BIASES, ROUTER
 from .measure import as_array
 
 # %% ../../nbs/huggingface/draws.ipynb #dr-drawn
@@ -216,6 +216,8 @@ def _check_given(role, block, b, said):
     a = block.attention
     if role == "bv":
         return
+    if role == "br":
+        _reject_bias("draws of one law in a router", said)
     if role == "b1":
         if np.ptp(b) > 1e-6*abs(b).max():
             _reject_bias("draws of one law, or one number", said)
@@ -279,6 +281,8 @@ def alike_in(matrices, # matrices of a block, (out, in)
     for a, b, turned in _PAIRS:
         if a not in matrices or b not in matrices:
             continue
+        if turned and ROUTER in matrices and b == "2": # rows of all experts
+            continue
         A = matrices[a]
         B = matrices[b].T if turned else matrices[b]
         A, B = _of_all_heads(A, B, heads)
@@ -309,6 +313,11 @@ def warn_of_training(module, # a module of torch
         if part.training and getattr(part, "p", 0) > 0:
             _warn(f"is in training mode with dropout {part.p:g}, which the chain does "
                   "not have; call module.eval()")
+            break
+        if part.training and getattr(part, "jitter_noise", 0) > 0:
+            _warn("is in training mode with noise on the inputs of its routers, "
+                  f"jitter_noise = {part.jitter_noise:g}, which the chain does not "
+                  "have; call module.eval()")
             break
     if any(_is_copy(a, b) for a, b in zip(read, read[1:])):
         _warn("has blocks that are copies of one another, as nn.TransformerEncoder "

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..transformer.block import altered
-from ..transformer.parts import BIASES, MATRICES
+from ..transformer.parts import BIASES, MATRICES, SINK
 from .families import biases_apart, neighbours_apart
 from .measure import as_array, explicit, shift_of
 
@@ -31,6 +31,8 @@ def held_now(part, # Parts, or an object with the same fields
         if role in MATRICES:
             W = as_array(x, tensor.name)
             matrices |= tensor.matrices(W, _head_width(part), a.groups)
+        elif role == SINK:
+            biases[SINK] = as_array(x, tensor.name)
         elif role in BIASES.values():
             column = as_array(x, tensor.name)[:, None]
             found = tensor.matrices(column, _head_width(part), a.groups)
@@ -38,7 +40,7 @@ def held_now(part, # Parts, or an object with the same fields
     if family.interleaved and a.rotary is not None and "q" in matrices:
         matrices = neighbours_apart(matrices, a)
         biases = biases_apart(biases, a, _head_width(part))
-    if block.feedforward is not None and shift_of(block.feedforward.activation):
+    if block.mlp is not None and shift_of(block.mlp.activation):
         biases.pop("b1", None) # it is part of the activation
     return explicit(matrices, biases)
 
@@ -123,6 +125,8 @@ def _enlarge(part, block, factor, family, kept, rng):
             b = as_array(x, tensor.name)
             larger = dict(bq=factor, bk=factor)
             _put(x, b*row_factors(tensor, len(b), m, a.groups, larger), kept)
+        elif tensor.of_experts: # the sizes of scores do not depend on them
+            continue
         elif role in MATRICES:
             outputs = x.shape[1 if tensor.layout == "in" else 0]
             of_rows = row_factors(tensor, outputs, m, a.groups, factors)

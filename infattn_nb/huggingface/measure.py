@@ -4,15 +4,17 @@
 
 # %% auto #0
 __all__ = ['REMEDY', 'as_array', 'first_of', 'explicit', 'variances_of', 'settled', 'activation_of', 'rounding', 'shifted',
-           'shift_of', 'norm_of']
+           'clamped', 'shift_of', 'norm_of']
 
 # %% ../../nbs/huggingface/measure.ipynb #me-imports
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
+from scipy.special import expit
 
 from ..nonlinearities import ACTIVATIONS, Nonlinearity, slope
 from ..transformer.norms import Norm
+from ..transformer.parts import ATTENTION_MATRICES, BIASES
 from ..numerics import checks
 
 # %% ../../nbs/huggingface/measure.ipynb #me-reach
@@ -58,14 +60,25 @@ def _mean_square(x):
     return np.array([mean, np.sqrt(variance/x.size)])
 
 def settled(variances, # result of variances_of for each block
+            kinds=None, # kind of each block: matrices of one kind have one law
            ): # list of dict: var_q, … of each block
-    "One number for all blocks, unless the differences exceed chance."
-    found = {}
-    for k in variances[0]:
-        v = np.array([of_block[k] for of_block in variances])
-        same = np.ptp(v[:, 0]) <= 8*v[:, 1].max()
-        found[f"var_{k}"] = [float(v[:, 0].mean())]*len(v) if same else v[:, 0].tolist()
-    return [dict(zip(found, values)) for values in zip(*found.values())]
+    "One number for all blocks of a kind, unless the differences exceed chance."
+    kinds = [None]*len(variances) if kinds is None else kinds
+    found: list = [{} for _ in variances]
+    for k in dict.fromkeys(k for of_block in variances for k in of_block):
+        for kind in dict.fromkeys(kinds):
+            among = [l for l, own in enumerate(variances)
+                     if k in own and (kinds[l] is kind or k in _OF_ATTENTION)]
+            if not among:
+                continue
+            v = np.array([variances[l][k] for l in among])
+            same = np.ptp(v[:, 0]) <= 8*v[:, 1].max()
+            numbers = [float(v[:, 0].mean())]*len(v) if same else v[:, 0].tolist()
+            for l, number in zip(among, numbers):
+                found[l][f"var_{k}"] = number
+    return found
+
+_OF_ATTENTION = {*ATTENTION_MATRICES, *(BIASES[k] for k in ATTENTION_MATRICES)}
 
 # %% ../../nbs/huggingface/measure.ipynb #mo-activation
 def activation_of(act, # a callable
@@ -95,6 +108,32 @@ def shifted(phi, # a Nonlinearity
     "The activation φ(x + c), which includes a bias that is the same for all units."
     return Nonlinearity(partial(_of_a_sum, phi.fn, c), f"{phi}(x + {c:.4g})",
                         derivative=partial(_of_a_sum, slope(phi), c))
+
+@cache # equal pairs are one object
+def clamped(α, # a number
+            limit, # c > 0
+           ): # (Nonlinearity, Nonlinearity)
+    "φ(x) = y σ(αy), y = min(x, c), and ψ(x) = 1 + x, clipped to 1 ± c, as in gpt-oss."
+    said = f"{α:.6g}, {limit:.6g}"
+    φ = Nonlinearity(partial(_clamped_swish, α, limit), f"clamped_swish({said})",
+                     derivative=partial(_slope_of_clamped_swish, α, limit))
+    ψ = Nonlinearity(partial(_one_plus_clip, limit), f"1+clip({limit:.6g})",
+                     derivative=partial(_slope_of_clip, limit))
+    return φ, ψ
+
+def _clamped_swish(α, limit, x):
+    y = np.minimum(x, limit)
+    return y*expit(α*y)
+
+def _slope_of_clamped_swish(α, limit, x):
+    σ = expit(α*x)
+    return np.where(x < limit, σ*(1 + α*x*(1 - σ)), 0.)
+
+def _one_plus_clip(limit, x):
+    return 1 + np.clip(x, -limit, limit)
+
+def _slope_of_clip(limit, x):
+    return (np.abs(x) < limit).astype(float)
 
 def _of_a_sum(function, c, x):
     return function(x + c)

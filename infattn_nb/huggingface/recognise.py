@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LAST_NORMS', 'ACT', 'body_of', 'outside', 'check_alone', 'part_of', 'blocks_of', 'check_tensors', 'Recognised',
-           'recognised', 'reach', 'check_parts']
+           'recognised', 'reach', 'has_experts', 'check_parts']
 
 # %% ../../nbs/huggingface/recognise.ipynb #rc-imports
 import re
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..transformer.parts import MATRICES
 from ..numerics import checks
-from .families import FAMILIES, FAMILIES_TOML
+from .families import FAMILIES, FAMILIES_TOML, is_in
 from .measure import REMEDY
 
 # %% ../../nbs/huggingface/recognise.ipynb #mo-body
@@ -108,10 +108,18 @@ def reach(x, path):
 
 def _has(block, tensors):
     "Test whether a block has these matrices and no second attention (as in decoders)."
-    layers = [path for path, tensor in tensors.items()
-              if tensor.roles[0] in MATRICES and path.endswith(".weight")]
-    return all(reach(block, path) is not None for path in layers) \
+    layers = {path: tensor for path, tensor in tensors.items()
+              if tensor.roles[0] in MATRICES
+              and (path.endswith(".weight") or tensor.of_experts)}
+    mixture = has_experts(block, tensors)
+    needed = (path for path, tensor in layers.items() if is_in(tensor, mixture))
+    return all(reach(block, path) is not None for path in needed) \
         and not hasattr(block, "multihead_attn")
+
+def has_experts(block, tensors): # a block, path -> Tensor
+    "Whether a block has tensors of experts, or a router."
+    return any(tensor.of_experts and reach(block, path) is not None
+               for path, tensor in tensors.items())
 
 def _with_its_norms(fit):
     "The family with the block's norms, by which Llama, Gemma and OLMo 2 differ."
@@ -146,7 +154,8 @@ def check_parts(block, tensors):
                 checks.reject("module", f"have no part `{name}` in its {where}",
                               type(child).__name__, REMEDY)
         for name, value in vars(part).items():
-            skipped = name.startswith("_") or name in harmless
+            described = path.endswith("experts") and name in ("alpha", "limit")
+            skipped = name.startswith("_") or name in harmless or described
             if skipped or not isinstance(value, (int, float)) or not value:
                 continue
             if any(word in name for word in FAMILIES_TOML["acting"].split()):

@@ -100,6 +100,11 @@ class Trained:
                 checks.reject("blocks", "have attention and an MLP in each block, as "
                               "when it was read", "one without", "leave the blocks as "
                               "they were read")
+            if block.mlp is not block.feedforward:
+                checks.reject("feedforward", "be an MLP if a model is trained", "a "
+                              "mixture of experts", "describe it with Transformer(…, "
+                              "blocks=[Block(…, Experts(…))]), whose programs can be "
+                              "trained, or use `chain` and `gradients`")
             if shift_of(block.feedforward.activation):
                 checks.reject("module", "have random or zero biases of the MLP if it "
                               "is written as a program", "one number in all of "

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..transformer.block import altered
+from ..transformer.experts import Experts
 from ..transformer.network import Transformer
-from ..transformer.parts import LAST_MATRICES, MATRICES, same
+from ..transformer.parts import LAST_MATRICES, MATRICES, ROUTER, SINK, same
 from ..numerics import checks
 from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import pieces
@@ -27,7 +28,7 @@ from .describe import Reading
 from .enlarge import held_now
 from .draws import is_frozen
 from .factors import branch_factor, folded, score_factor
-from .families import EMBEDDINGS, Tensor
+from .families import EMBEDDINGS, Tensor, is_in
 from .module import config_of, read_module
 from .recognise import blocks_of, body_of, check_tensors
 from .roles import FACTORS, found_by_roles, places_to_watch
@@ -54,7 +55,10 @@ def fills(t, # a Transformer that was read from a config or a module
     for tensor in layout:
         given = set(EMBEDDINGS) - {*source.sizes, *source.fixed}
         if is_there(tensor, source.config) and tensor.roles[0] not in given:
-            places = range(len(t.blocks)) if "*" in tensor.name else [None]
+            places: Any = [None]
+            if "*" in tensor.name:
+                places = [l for l, block in enumerate(t.blocks)
+                          if is_in(tensor, isinstance(block.feedforward, Experts))]
             found += [_fill(t, tensor, l) for l in places]
     return found + _of_head(source.head)
 
@@ -111,6 +115,10 @@ def _fill(t, tensor, l):
     out = sum(rows)
     fan_in = round(block.owner(role).fan_in(role, n))
     shape = (fan_in, out) if tensor.layout == "in" else (out, fan_in)
+    if tensor.layout == "experts_in":
+        shape = (fan_in, out)
+    if tensor.layout.startswith("experts"):
+        shape = (block.feedforward.experts, *shape)
     return Fill(tensor, l, std, 0., times, shape, rows)
 
 def _kept_bias(t, tensor, l):
@@ -160,7 +168,7 @@ def _embedding_factor(t):
 
 def _widths(block, n):
     "Number of outputs of each matrix."
-    a, f = block.attention, block.feedforward
+    a, f = block.attention, block.mlp
     m = a.width_of_heads(n)
     if m == np.inf:
         checks.reject("head_width", "be finite for weights", "inf",
@@ -169,7 +177,8 @@ def _widths(block, n):
     units = 0 if f is None else round(f.units*n)
     shared = int(groups*m) # by heads
     return {"q": int(a.heads*m), "k": shared, "v": shared, "o": int(n),
-            "1": units, "2": int(n), "3": units}
+            "1": units, "2": int(n), "3": units,
+            ROUTER: getattr(block.feedforward, "experts", 0), SINK: a.heads}
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-source
 def source_of(t):
@@ -187,7 +196,7 @@ def source_of(t):
     return t.source
 
 _OTHER_FIELDS = { # fields other than variances
-    "attention", "feedforward", "branch_scale", "score_scale"}
+    "attention", "feedforward", "mlp", "branch_scale", "score_scale"}
 
 def out_of_reach(t):
     "Changes that need another forward pass: pairs (name, factor)."
@@ -210,7 +219,7 @@ def _unlike(blocks, others, held):
     for l, block in enumerate(blocks):
         other = others[l % len(others)]
         parts = ((block, other), (block.attention, other.attention),
-                 (block.feedforward, other.feedforward))
+                 (block.feedforward, other.feedforward), (block.mlp, other.mlp))
         for now, was in parts:
             if now is None or was is None:
                 continue
@@ -278,6 +287,9 @@ def departed(t): # [Departure], the largest factors first
         times = np.array([factor for _, factor in group])
         is_matrix = fill.shape or fill.tensor.roles == ("head",)
         entries = (fill.rows[k] or 1)*int(own.width) if is_matrix else own.width
+        few = fill.tensor.roles[0] in (SINK, f"b{ROUTER}") and fill.rows[k]*len(group)
+        if few and few < 48: # of sinks, and of a router's biases
+            continue
         chance = 6/np.sqrt(2*entries) + .02
         powers = np.abs(_powers_apart(times))
         beyond = powers > np.log1p(chance)
@@ -360,6 +372,10 @@ def _cut(fill, k, t):
         return f".view({H}, 3, {fill.rows[k]//H}, {int(t.width)})[:, {k}]"
     ends = np.cumsum([0, *fill.rows])
     piece = f"{ends[k]}:{ends[k + 1]}"
+    if fill.tensor.layout == "experts":
+        return f"[:, {piece}]"
+    if fill.tensor.layout == "experts_in":
+        return f"[..., {k}::{len(fill.rows)}]"
     return f"[:, {piece}]" if fill.tensor.layout == "in" else f"[{piece}]"
 
 # %% ../../nbs/huggingface/weights.ipynb #wtsay
@@ -374,7 +390,9 @@ def handles_of(t, # a Transformer, or None
     "The tensors that include a factor of branches, scores or embeddings."
     if t is None or t.source is None:
         return Handles()
-    layout = t.source.family.layouts[0]
+    kinds = {isinstance(b.feedforward, Experts) for b in t.blocks}
+    layout = [x for x in t.source.family.layouts[0]
+              if any(is_in(x, kind) for kind in kinds)]
     block = t.blocks[0]
     a = block.attention
     ends = ("output_gain",) if block.normed_output else LAST_MATRICES
@@ -480,9 +498,13 @@ def _write(t, module, places, root):
         rows = 1 if target.ndim < 2 else int(np.prod(target.shape[1:]))
         for first, k in pieces(len(target), max(1, _NUMBERS_AT_ONCE//rows)):
             normal = rng.standard_normal((k, *target.shape[1:]), dtype=np.float32)
-            of_rows = len(scale) > 1 and fill.tensor.layout != "in"
-            own = scale[first:first + k] if of_rows else scale
-            normal *= own[:, None] if of_rows and target.ndim > 1 else own
+            if fill.tensor.layout.startswith("experts") and len(scale) > 1:
+                normal *= scale if fill.tensor.layout == "experts_in" else \
+                    scale[:, None]
+            else:
+                of_rows = len(scale) > 1 and fill.tensor.layout != "in"
+                own = scale[first:first + k] if of_rows else scale
+                normal *= own[:, None] if of_rows and target.ndim > 1 else own
             part = target[first:first + k]
             part.copy_(part.new_tensor(normal))
     kept = [target for target, fill in places if fill.kept]
@@ -503,6 +525,8 @@ def _scales(t, fill):
     if fill.tensor.layout == "heads":
         H = t.blocks[fill.block].attention.heads
         return np.tile(np.repeat(std, np.array(fill.rows)//H), H)
+    if fill.tensor.layout == "experts_in":
+        return np.tile(std, fill.rows[0])
     return np.repeat(std, fill.rows)
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-verify

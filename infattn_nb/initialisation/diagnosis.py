@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['GRADIENTS', 'READOUTS', 'GROUP', 'MATRIX_NAMES', 'attended', 'entropy_share', 'Diagnosis', 'joined', 'diagnose',
-           'fan_ins', 'own_width', 'sum_of_all', 'forward_numbers', 'readout_cov', 'readout_said', 'drawn',
-           'warn_if_long', 'counted', 'typical_norm', 'depth_ratio', 'score_ratio', 'spread', 'Share', 'kernel_share',
-           'dead_matrices', 'living_norms']
+           'fan_ins', 'own_width', 'sum_of_all', 'forward_numbers', 'expert_numbers', 'readout_cov', 'readout_said',
+           'drawn', 'warn_if_long', 'counted', 'typical_norm', 'depth_ratio', 'score_ratio', 'spread', 'Share',
+           'kernel_share', 'dead_matrices', 'living_norms']
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #takes
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -57,6 +57,7 @@ class Diagnosis:
     tangent: np.ndarray = _empty() # Θ, the sum of all θ, for the loss of all texts
     embedding: np.ndarray = _empty() # θ of the embeddings, (b,)
     size: np.ndarray = _empty() # root mean square of the stream, before a final norm
+    experts: dict | None = None # numbers of mixtures by name, (b, L); None: no experts
 
     def __len__(self) -> int:
         return len(self.cosine)
@@ -68,7 +69,7 @@ class Diagnosis:
             held = getattr(self, f.name)
             if isinstance(held, dict):
                 found[f.name] = {k: change(x) for k, x in held.items()}
-            else:
+            elif held is not None:
                 found[f.name] = change(held)
         return Diagnosis(**found)
 
@@ -85,7 +86,7 @@ def joined(parts) -> Diagnosis: # records of groups of networks
         if isinstance(held[0], dict):
             names = held[0]
             found[f.name] = {k: np.concatenate([x[k] for x in held]) for k in names}
-        else:
+        elif held[0] is not None:
             found[f.name] = np.concatenate(held)
     return Diagnosis(**found)
 
@@ -147,7 +148,24 @@ def forward_numbers(t, chain) -> dict: # a Transformer, its Chain
     entropy = entropy_share(chain.entropy, attended(t))
     squares = np.einsum("...ii->...i", chain.gram).mean(-1)
     return dict(cosine=cosine.reshape(-1, L + 1), entropy=entropy.reshape(-1, L),
-                size=np.sqrt(squares).reshape(-1, L + 1))
+                size=np.sqrt(squares).reshape(-1, L + 1),
+                experts=expert_numbers(t, chain))
+
+def expert_numbers(t, chain) -> dict | None: # name -> (b, L); None without experts
+    "Load, router and weights of the mixtures of a network."
+    if not t.most_experts:
+        return None
+    L = len(t.blocks)
+    m = np.array([getattr(b.feedforward, "experts", 1) for b in t.blocks])
+    largest = np.where(m > 1, np.log(m), np.nan)
+    load = chain.load.reshape(-1, L, t.most_experts)
+    none = (load == 0).sum(-1)/m # NaN counts as no expert
+    entropy = chain.router_entropy.mean(-1).reshape(-1, L)/largest
+    weight = chain.chosen_weight.mean(-1).reshape(-1, L)
+    mixed = ~np.isnan(weight)
+    return {"busiest expert": chain.busiest.reshape(-1, L),
+            "experts that no token chooses": np.where(mixed, none, np.nan),
+            "entropy of the router": entropy, "weight of the chosen": weight}
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-readout
 GRADIENTS = {False: ".grad", True: ".grad × sd"} # relative? -> in words
@@ -242,7 +260,10 @@ MATRIX_NAMES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out"
                 "1": "MLP in", "2": "MLP out", "3": "MLP gate", "b1": "MLP bias in",
                 "b2": "MLP bias out", "bq": "query biases", "bk": "key biases",
                 "bv": "value biases", "bo": "attention bias out", "r": "router",
-                "br": "router biases"}
+                "br": "router biases", "s1": "shared expert in",
+                "s2": "shared expert out", "s3": "shared expert gate",
+                "sb1": "shared expert bias in", "sb2": "shared expert bias out",
+                "sr": "gate of the shared expert", "sink": "sinks"}
 
 def typical_norm(squares: np.ndarray, # squared norms, (b, ...)
                 ) -> np.ndarray: # norms, not squared, (...)

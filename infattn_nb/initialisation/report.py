@@ -431,7 +431,8 @@ class Report:
         advice = self.advice or {}
         found = [verdict._replace(advice=advice.get(verdict.name, ""))
                  for verdict in verdicts_of(self.findings, self.measured, self.dead)]
-        more = [*self._drawn_otherwise(), *self._growth(), *self._first_loss(),
+        more = [*self._drawn_otherwise(), *self._growth(), *self._experts_said(),
+                *self._first_loss(),
                 *_first_layer_said(self.measured.alone)]
         return sorted([*more, *found], key=_rank)
 
@@ -469,6 +470,26 @@ class Report:
                           f"{first:.3g} to {last:.3g} before the last block{times}"
                           if last >= first else "the stream shrinks from a root mean "
                           f"square of {first:.3g} to {last:.3g} before the last block")
+
+    def _experts_said(self):
+        "A sentence on the load of the experts."
+        numbers = self.measured.finite.experts
+        if numbers is None:
+            return
+        mean = {name: x.mean(0) for name, x in numbers.items()}
+        busiest, none, entropy, weight = mean.values()
+        worst = int(np.nanargmax(busiest))
+        said = (f"in block {worst + 1} the busiest expert receives {busiest[worst]:.3g} "
+                f"of the tokens, and {none[worst]:.3g} of the experts receive none; the "
+                f"entropy of the routers is at least {np.nanmin(entropy):.3g} of the "
+                f"largest possible, and the weights of the chosen add up to "
+                f"{np.nanmin(weight):.3g} to {np.nanmax(weight):.3g}")
+        if busiest[worst] < .9:
+            yield Verdict("experts", "·", said)
+        else:
+            yield Verdict("experts", "!", said, "before training the load depends on "
+                          "the cosines of the tokens, not on the size of the router: "
+                          "make tokens less alike, or balance the load in training")
 
     def numbers(self) -> dict[str, Any]:
         """The contents of the report, in types that JSON supports.
@@ -539,6 +560,8 @@ class Report:
                             for k, θ in finite.squared_norms.items()}
         if "q" in finite.squared_norms:
             columns["queries, keys/values"] = score_ratio(living_norms(finite))
+        if finite.experts is not None:
+            columns |= {name: x.mean(0) for name, x in finite.experts.items()}
         columns |= {"spread": _block_spread(finite), "spread, n = ∞":
                     _block_spread(m.limit)}
         blocks = pd.RangeIndex(1, len(m.entropy) + 1, name="block")

@@ -378,6 +378,9 @@ def pulled_weights(weights, # function of rows of scores
     back = getattr(weights, "backward", None)
     if back is not None:
         return back(a, da)
+    pull = getattr(weights, "pull", None)
+    if pull is not None:
+        return pull(row, a, da)
     if weights is softmax:
         return through_softmax(a, da)
     def of_columns(*p):

@@ -59,7 +59,7 @@ class ReadoutsOf(list[Readout]):
 @checks.completes("add", "attend", "check", "concatenate", "describe", "draw", "inputs",
                   "linear", "logits", "matmul", "matrix", "mix", "names", "nodes",
                   "nonlin", "normalize", "parameter", "random_scores", "readout",
-                  "readouts", "rotate", "score", "scores")
+                  "readouts", "rotate", "route", "score", "scores")
 class Program:
     "A Netsor program with scores, in the order in which it was written (section 2.1)."
     def __init__(self) -> None:
@@ -71,6 +71,7 @@ class Program:
         self.views: dict[tuple, Rows] = {}
         self.kinds: dict[Matrix | Parameter, str] = {} # of weights, for µP
         self.heads: dict[tuple[int, int], Attend] = {} # (block, head), both from 0
+        self.routers: dict[int, Score] = {} # block, from 0 -> logits (s, m)
         self.texts: list[np.ndarray] = [] # rows of tokens of each text of a network
 
     def kept_view(self, X: Vector, index: np.ndarray) -> Rows:
@@ -567,6 +568,35 @@ class Program:
         V = self.concatenate(*values)
         seen = self._mask(mask, (rows, across))
         return self._record(Attend(self, (V,), length, rows, weights, scores, seen))
+
+    def route(self, scores: Score, stacks: Any, weights: Callable = softmax) -> Vector:
+        r"""Row i averages the i-th rows of several stacks, with weights of row i of P.
+
+        A mixture of experts is of this form: each stack is the output of one expert.
+
+        Parameters
+        ----------
+        scores
+            a block P (k, m)
+        stacks
+            m stacks of k vectors of one length
+        weights
+            function of scores that returns weights along the last axis
+
+        Returns
+        -------
+        Vector
+            a stack of k vectors
+        """
+        stacks = self.own(Vector, list(stacks), "stacks")
+        scores, = self.own(Score, [scores], "scores")
+        k, m = scores.shape
+        if len(stacks) != m or any(x.k != k for x in stacks):
+            got = ", ".join(str(x.k) for x in stacks) or "no"
+            checks.reject("stacks", f"be {m} stacks of {k} vectors, as the scores",
+                          f"stacks of {got}", "pass one stack for each column of P")
+        return self.concatenate(*(self.attend(scores[[i]], [x[[i]] for x in stacks],
+                                              weights) for i in range(k)))
 
     def _mask(self, mask, shape):
         "Booleans (a, b), or None if every row may attend to everything."

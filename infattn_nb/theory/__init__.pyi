@@ -27,5 +27,10 @@ from .trained_layer import (
     attention_mlp as attention_mlp,
     trained_limit as trained_limit,
 )
+from .scores_decide import (
+    common_experts as common_experts,
+    concentrated as concentrated,
+    output_of_experts as output_of_experts,
+)
 
 __all__: list[str]

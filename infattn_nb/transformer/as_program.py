@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['READOUTS', 'ScoreSoftmax', 'Drawn', 'linear_map', 'attention_branch', 'OverRoot', 'jointly_normalized', 'mlp_branch',
-           'write_transformer', 'written_with', 'rows_of_texts']
+           'ExpertGate', 'experts_branch', 'write_transformer', 'written_with', 'rows_of_texts']
 
 # %% ../../nbs/transformer/as_program.ipynb #takes
 from dataclasses import dataclass, replace
@@ -19,6 +19,8 @@ from ..numerics.softmax import through_softmax
 from ..netsor.nodes import fraction
 from ..netsor.program import Program
 from .attention import positions_of
+from .experts import GATES, Experts, k_largest, margins
+from .parts import MLP_MATRICES
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-bias
 @dataclass(frozen=True, eq=False)
@@ -62,12 +64,21 @@ class Drawn:
 
     def matrix(self, l, role, head, var, rows=1):
         "A matrix of block l, for one head or for all heads."
-        name = f"{role.upper()}{l}.{head + 1}" if head is not None else f"W{l}.{role}"
+        name = f"W{l}.{role}"
+        if head is not None: # or an expert
+            name = f"{name}.{head + 1}" if role in MLP_MATRICES else \
+                f"{role.upper()}{l}.{head + 1}"
         return self.program.matrix(name, var, rows)
 
     def bias(self, l, role, head, var, rows=1): # vector, or None
         "The bias that is added to the product with the matrix of the same role."
         return self.program.inputs([[var]], rows=rows) if var else None
+
+    def router(self, l, branch, U): # Score (s, m)
+        "Logits of the router of block l for tokens U."
+        vectors = self.program.parameter(0., branch.var_r, size=branch.experts,
+                                         name=f"router{l}")
+        return self.program.scores(U, vectors)
 
     def scaled(self, X, place, l=None, number=0, rows=1, head=None):
         "Normalised tokens, with gain and bias; for a joint norm, the part of one head."
@@ -194,15 +205,48 @@ def _rows_of_a_head(branch, width):
                       "leave it out, or give the transformer a width")
     return Fraction(int(m), int(width))
 
-def mlp_branch(weights, l, branch, U):
-    "Outputs of the MLP of block l for tokens U (s rows)."
+def mlp_branch(weights, l, branch, U, expert=None):
+    "Outputs of the MLP of block l, or of one of its experts, for tokens U (s rows)."
     rows = fraction(branch.units)
-    units = linear_map(weights, U, l, "1", None, branch.var_1, branch.var_b1, rows)
+    units = linear_map(weights, U, l, "1", expert, branch.var_1, branch.var_b1, rows)
     hidden = branch.activation(units)
     if branch.gated:
-        gate = linear_map(weights, U, l, "3", None, branch.var_3, 0., rows)
+        gate = linear_map(weights, U, l, "3", expert, branch.var_3, 0., rows)
+        if branch.gate_activation is not None:
+            gate = branch.gate_activation(gate)
         hidden = times(hidden, gate)
-    return linear_map(weights, hidden, l, "2", None, branch.var_2, branch.var_b2)
+    return linear_map(weights, hidden, l, "2", expert, branch.var_2, branch.var_b2)
+
+@dataclass(frozen=True)
+class ExpertGate:
+    """Weights of experts as a function of rows of logits.
+
+    If the k-th and the next logit differ by less than 1e-10, an error is raised: the
+    derivative does not exist at ties."""
+    gate: str # as in `Experts`
+    chosen: int # k
+
+    def __call__(self, P):
+        if self.chosen < P.shape[-1] and (margins(P, self.chosen) < 1e-10).any():
+            raise ValueError("the logits of a router must not tie, got two that differ "
+                             "by less than 1e-10 at the boundary of the chosen "
+                             "experts; start from another seed, or at a smaller rate")
+        return GATES[self.gate].weights(P, k_largest(P, self.chosen))
+
+    def pull(self, P, a, da):
+        "Gradient with respect to the logits; the choice is constant near P."
+        return GATES[self.gate].pull(P, a, np.where(k_largest(P, self.chosen), da, 0.))
+
+    @property
+    def __name__(self):
+        return f"{self.chosen} of the experts"
+
+def experts_branch(weights, l, branch, U):
+    "Outputs of a mixture of experts, each of which computes all tokens U."
+    outputs = [mlp_branch(weights, l, branch.mlp, U, e) for e in range(branch.experts)]
+    P = weights.router(l, branch, U)
+    weights.program.routers[l - 1] = P
+    return weights.program.route(P, outputs, ExpertGate(branch.gate, branch.chosen))
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-write
 READOUTS = "last", "first", "mean", "lm"
@@ -211,9 +255,14 @@ def write_transformer(network, texts=None, readout="last"): # Program, outputs
     "A transformer as a program, with one output for each text, or logits."
     checks.choice(readout, "readout", READOUTS)
     for block in network.blocks:
-        if block.mlp is not block.feedforward:
-            checks.reject("feedforward", "be an MLP in a program",
-                          "a mixture of experts", "use `chain` or `gradients`")
+        f = block.feedforward
+        if isinstance(f, Experts) and (f.shared is not None or f.var_br):
+            checks.reject("feedforward", "have neither a shared expert nor biases of "
+                          "the router in a program", f, "use `chain` or `gradients`")
+        a = block.attention
+        if a is not None and a.var_sink is not None:
+            checks.reject("var_sink", "be None in a program", a.var_sink,
+                          "use `chain` or `gradients`")
     p = Program()
     if texts is not None:
         network = replace(network, texts=texts, source=None)
@@ -262,6 +311,8 @@ def _through(weights, l, block, network, X):
             if branch is block.attention:
                 about = branch, network.width, network.texts
                 Y = attention_branch(weights, l, *about, U)
+            elif isinstance(branch, Experts):
+                Y = experts_branch(weights, l, branch, U)
             else:
                 Y = mlp_branch(weights, l, branch, U)
             if block.normed_output:

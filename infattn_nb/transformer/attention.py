@@ -11,14 +11,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import sici
+from scipy.special import expit, sici
 
 from ..attention.heads import by_head, by_key, collapsed_scores, head_times
 from ..attention.heads import mean_values, mixed, over_keys, over_queries
 from ..attention.heads import products, squares_over_keys, squares_over_queries
 from ..attention.spec import AttentionSpec
 from .norms import Norm
-from .parts import CACHE, Branch, Cotangent, Part, Pullback
+from .parts import CACHE, SINK, Branch, Cotangent, Part, Pullback
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.linalg import bartlett, eigen_root, square
@@ -201,6 +201,10 @@ class SelfAttention(Branch, AttentionSpec):
         per head, (H,); only the forward pass is then available
     var_bq, var_bk, var_bv, var_bo
         variances of the biases of the four matrices
+    var_sink
+        variance of the sinks: each head has a number of its own beside the scores of
+        a row, whose weight is dropped after softmax, as in gpt-oss. Entropies are
+        those of the other weights, divided by their sum. None = no sinks
     mask
         "causal" or boolean (s, s), True = may attend
     bias
@@ -219,10 +223,12 @@ class SelfAttention(Branch, AttentionSpec):
     var_bk: float = 0.
     var_bv: float = 0.
     var_bo: float = 0.
+    var_sink: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.variances(self, *(f"var_b{k}" for k in "qkvo"))
+        checks.variances(self, *(f"var_b{k}" for k in "qkvo"),
+                         *["var_sink"]*(self.var_sink is not None))
         for k in "qkv":
             if self.variance(f"b{k}") and not self.variance(k):
                 checks.reject(f"var_b{k}", f"be zero if var_{k} is zero",
@@ -267,6 +273,8 @@ class SelfAttention(Branch, AttentionSpec):
         name
             name of a matrix or of a bias, one of `matrices`
         """
+        if name == SINK:
+            return self.var_sink or 0.
         if name == "o" and not self.equal_heads:
             checks.reject("var_o", "be one number here", f"{self.heads} numbers",
                           "different heads are supported in the forward pass only; "
@@ -314,13 +322,16 @@ class SelfAttention(Branch, AttentionSpec):
                 drawn = self._collapsed_heads(R, m, h, g, rng, beside)
             scores = self._capped(drawn["P"], first*shared)
             A, log_sum = _softmax(scores, allowed)
+            entropy = log_sum - _row_sums(A, scores)
+            if self.var_sink is not None:
+                sinks = np.sqrt(self.var_sink)*rng.standard_normal((b, h, 1))
+                A *= expit(log_sum - sinks)[..., None]
             T = V = None
             if m < np.inf:
                 T = bartlett(into_values.shape[-1], m, (b, g), rng)/np.sqrt(m)
                 V = into_values[:, None] @ T
             ours = slice(first*shared, first*shared + h)
             weighed = self.weighed(A, -3, ours)
-            entropy = log_sum - _row_sums(A, scores)
             seen = dict(entropy=np.maximum(entropy, 0.)) # up to rounding
             is_short = V is not None and V.shape[-1] < into_values.shape[-1]
             if is_short: # shorter than the number of tokens
@@ -548,10 +559,11 @@ class SelfAttention(Branch, AttentionSpec):
         if m == np.inf:
             found = [self._wide_heads_back(record, g[:, ours], V, dY, ours)
                      for ours in _some_heads(record.A)]
-            *inner, dQ, dK, dV = (sum(x) for x in zip(*found))
+            *inner, dQ, dK, dV, sinks = (sum(x) for x in zip(*found))
         else:
             positions = dY.positions
-            *inner, dQ, dK, along = self._drawn_heads_back(record, g, V, m, positions)
+            back = self._drawn_heads_back(record, g, V, m, positions)
+            *inner, dQ, dK, along, sinks = back
             of_values, dV = self._value_gradients(record, along, drawn.beyond, m)
             inner.append(of_values)
         if self.equal_heads and self.var_o:
@@ -563,6 +575,8 @@ class SelfAttention(Branch, AttentionSpec):
         sizes = {name: dY.G*x for name, x in squares.items()} | dict(o=unscaled*dY.E)
         sizes |= {f"b{k}": x for k, x in (squares | dict(o=dY.E)).items()
                   if self.variance(f"b{k}")}
+        if self.var_sink is not None:
+            sizes[SINK] = sinks
         if not any(self._bias_of(k) for k in "qkv"):
             cov = self.var_q*dQ + self.var_k*dK + self.var_v*dV
             return sizes, [Pullback(sum(inner[1:], inner[0]), cov)]
@@ -632,19 +646,28 @@ class SelfAttention(Branch, AttentionSpec):
         Q = c*self._dressed(record.Q, positions)
         K = self._of_heads(c*self._dressed(record.K, positions))
         found = []
+        sinks = 0.
         for ours in _some_heads(record.A):
             A = record.A[:, ours]
             dA = self.weighed(g[:, ours] @ V[:, ours].mT, -3, ours)
             P = None if record.P is None else record.P[:, ours]
             dP = self.before_softmax(A, P, dA)
             along = self.weighed(A, -3, ours).mT @ g[:, ours]
+            sinks = sinks + self._sinks_back(A, dA)
             found.append((dP @ K[:, ours], dP.mT @ Q[:, ours], along))
         dQ, dK, along = map(_joined, zip(*found))
         dK = self._of_groups(dK, record.K.shape[1])
         dQ = self._undressed(dQ, record.Q, positions)
         dK = self._undressed(dK, record.K, positions)
         return (over_keys(dQ, record.Q), over_keys(dK, record.K), over_keys(dQ, dQ),
-                over_keys(dK, dK), along)
+                over_keys(dK, dK), along, sinks)
+
+    def _sinks_back(self, A, dA):
+        "Products of gradients of the sinks, from two rows each, summed over heads."
+        if self.var_sink is None:
+            return 0.
+        row = (1 - A.sum(-1))*_row_sums(A, dA)
+        return row.mT @ row
 
     def _wide_heads_back(self, record, g, V, dY, ours):
         "T of queries, keys, values; dQ dQᵀ, dK dKᵀ, dV dVᵀ; of some heads at m = ∞."
@@ -656,7 +679,8 @@ class SelfAttention(Branch, AttentionSpec):
         of_queries, of_keys, dQ, dK = self._bilinear_forms(P, turned, dP, dY)
         weighed = self.weighed(A, -3, ours)
         dV = self.head_var_o*squares_over_queries(weighed, dY.C)
-        return of_queries, of_keys, over_queries(A, dA), dQ, dK, dV
+        return (of_queries, of_keys, over_queries(A, dA), dQ, dK, dV,
+                self._sinks_back(A, dA))
 
     def _bilinear_forms(self, P, turned, dP, dY):
         "T of queries and keys, from scores alone; P is a sum of waves times forms B."
@@ -709,7 +733,7 @@ class SelfAttention(Branch, AttentionSpec):
     def matrices(self) -> tuple[str, ...]:
         "Names of the matrices and biases that receive a gradient."
         biases = tuple(f"b{k}" for k in "qkvo" if self.variance(f"b{k}"))
-        return "q", "k", "v", "o", *biases
+        return "q", "k", "v", "o", *biases, *[SINK]*(self.var_sink is not None)
 
     def fan_in(self, name: str, n: float) -> float:
         """Fan-in of a matrix; a bias has fan-in one.
@@ -721,7 +745,7 @@ class SelfAttention(Branch, AttentionSpec):
         n
             width, in [1, ∞]
         """
-        if name.startswith("b"):
+        if name.startswith("b") or name == SINK:
             return 1.
         return self.heads*self.width_of_heads(n) if name == "o" else n
 

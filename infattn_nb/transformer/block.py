@@ -14,7 +14,8 @@ import numpy as np
 from .attention import AttentionRecord, SelfAttention
 from .experts import Experts, ExpertsRecord
 from .mlp import FeedForward
-from .parts import ATTENTION_MATRICES, Cotangent, Part
+from .parts import ATTENTION_MATRICES, ROUTER, SHARED, SINK
+from .parts import Cotangent, Part
 from .norms import Norm
 from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import divided, root, spanned, square, thin
@@ -131,8 +132,14 @@ class Block(Part):
         name
             name of a matrix or of a bias, one of `matrices`
         """
-        is_attention = name.removeprefix("b") in ATTENTION_MATRICES
-        return self.attention if is_attention else self.feedforward
+        if name.removeprefix("b") in (*ATTENTION_MATRICES, SINK):
+            return self.attention
+        second = self.feedforward
+        if name in (ROUTER, f"b{ROUTER}"):
+            return second if isinstance(second, Experts) else None
+        if name in SHARED:
+            return second if second is not None and name in second.matrices else None
+        return second
 
     @property
     def normed_output(self) -> bool:

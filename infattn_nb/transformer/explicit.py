@@ -4,14 +4,16 @@
 
 # %% auto #0
 __all__ = ['normalised', 'turned', 'softmax_of', 'Attended', 'Fed', 'by_heads', 'merged', 'dressed', 'run_attention', 'run_mlp',
-           'Summed', 'run_sum', 'run_block']
+           'Mixed', 'run_experts', 'Summed', 'run_sum', 'run_block']
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-imports
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit, logsumexp
 
 from ..numerics.softmax import shares
+from .experts import GATES, k_largest
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-rows
 def normalised(norm, X): # a Norm, (..., n)
@@ -85,6 +87,9 @@ def run_attention(a, u, W, texts): # SelfAttention, (..., s, n), matrices, (s,)
     elif a.mask is not None:
         allowed = allowed & a.mask
     A = softmax_of(P, allowed)
+    if "sink" in W:
+        seen = np.where(allowed, P, -np.inf)
+        A = A*expit(logsumexp(seen, axis=-1) - W["sink"][:, None])[..., None]
     mixed = merged(A @ np.repeat(V, of_heads, axis=-3))
     out = mixed @ W["o"] + W.get("bo", 0.)
     return Attended(out, Q, K, V, raw, P, A, mixed)
@@ -93,8 +98,29 @@ def run_mlp(f, u, W): # FeedForward, (..., s, n), matrices and biases
     "Output of an MLP for tokens u."
     h = u @ W["1"] + W.get("b1", 0.)
     gate = u @ W["3"] if "3" in W else 1.
-    unit = f.activation(h)*gate
+    unit = f.unit(h, gate if "3" in W else None)
     return Fed(unit @ W["2"] + W.get("b2", 0.), h, gate, unit)
+
+class Mixed(NamedTuple):
+    "Output of a mixture of experts, with its intermediate results."
+    out: np.ndarray # (..., s, n)
+    Z: np.ndarray # logits, (..., s, m)
+    g: np.ndarray # weights, (..., s, m)
+
+def run_experts(f, u, W): # Experts, (..., s, n), matrices of all experts side by side
+    "Output of a mixture of experts for tokens u."
+    Z = u @ W["r"] + W.get("br", 0.)
+    g = GATES[f.gate].weights(Z, k_largest(Z, f.chosen))
+    out = np.zeros(u.shape)
+    for e in range(f.experts):
+        def own(A): # columns of the expert
+            return np.split(A, f.experts, axis=-1)[e]
+        rows = np.flatnonzero(g[..., e].reshape(-1, g.shape[-2]).any(0))
+        if rows.size:
+            each = run_mlp(f.mlp, u[..., rows, :], {k: own(W[k]) for k in W
+                                                    if k in f.mlp.matrices})
+            out[..., rows, :] += g[..., rows, e, None]*each.out
+    return Mixed(out, Z, g)
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-block
 class Summed(NamedTuple):
@@ -112,7 +138,7 @@ def run_sum(block, branches, x, W, texts):
     place = block.norm_placement
     u = normalised(norm, x) if place in ("pre", "sandwich") else x
     ran = tuple(run_attention(b, u, W, texts) if b is block.attention else
-                run_mlp(b, u, W) for b in branches)
+                (run_mlp if b is block.mlp else run_experts)(b, u, W) for b in branches)
     y = sum(branch.out for branch in ran)
     added = normalised(norm, y) if place in ("output", "sandwich") else y
     total = block.skip_scale*x + block.branch_scale*added

@@ -333,9 +333,14 @@ def at_width(t, width, fixed="variance"): # a Transformer
         checks.reject("width", "be finite if standard deviations are fixed", "∞",
                       "pass fixed='variance'")
     def rescaled(branch):
-        return {f"var_{k}": branch.variance(k)*branch.fan_in(k, n)/branch.fan_in(k, own)
+        fan_in = branch.fan_in
+        return {f"var_{k}": branch.variance(k)*fan_in(k, n)/fan_in(k, own)
                 for k in branch.matrices}
-    moved = t.altered(rescaled, rescaled)
+    def of_block(block):
+        there = {name: getattr(block, name) for name in ("attention", "feedforward")}
+        return {name: branch.with_variances(rescaled(branch))
+                for name, branch in there.items() if branch is not None}
+    moved = t.altered(None, None, of_block)
     config = None if t.source is None else t.source.config
     scaled = config is not None and config.family.scaled # embeddings, by √n
     return moved.embedded(np.sqrt(n/own)) if scaled else moved

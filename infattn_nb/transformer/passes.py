@@ -16,7 +16,7 @@ import numpy as np
 
 from .attention import positions_of
 from .block import Block, altered
-from .parts import BIASES, CACHE, MATRICES, ROUTER, Part
+from .parts import BIASES, CACHE, MATRICES, SHARED, SINK, Part
 from .norms import Norm
 from .stream import Gradient, Stream, add, given_embeddings
 from .stream import given_gram
@@ -215,7 +215,7 @@ class Network(Part):
         "Names of all matrices and biases that receive a gradient."
         there = {name for block in self.blocks for x in block.branches
                  for name in x.matrices}
-        names = *MATRICES, ROUTER, *BIASES.values(), f"b{ROUTER}"
+        names = *MATRICES, *BIASES.values(), *SHARED, SINK
         return [k for k in names if k in there]
 
     def per_block(self, method, name, *where):
@@ -235,17 +235,21 @@ class Network(Part):
         b, s = x.mean.shape
         entropy = np.full((b, len(self.blocks), self.most_heads, s), np.nan)
         seen = np.full((*entropy.shape, s), np.nan) if scores else None
-        load = router_entropy = None
+        load = router_entropy = chosen_weight = busiest = None
         if self.most_experts:
             load = np.full((b, len(self.blocks), self.most_experts), np.nan)
             router_entropy = np.full((b, len(self.blocks), s), np.nan)
+            chosen_weight = router_entropy.copy()
+            busiest = router_entropy[..., 0].copy()
         streams = [x]
         for l, record in enumerate(records):
             streams.append(record.out)
             here = record.experts
-            if here is not None and load is not None and router_entropy is not None:
+            if here is not None and load is not None:
                 load[:, l, :here.Z.shape[2]] = here.load
                 router_entropy[:, l] = here.entropy
+                chosen_weight[:, l] = here.g.sum(-1)
+                busiest[:, l] = (here.g > 0).mean(1).max(-1)
             heads = record.attention
             if heads is not None:
                 entropy[:, l, :heads.entropy.shape[1]] = heads.entropy
@@ -255,7 +259,8 @@ class Network(Part):
             streams[-1], _ = self.last_norm.apply(streams[-1])
         places = zip(*((x.gram(), x.average(), x.units) for x in streams))
         gram, mean, units = (np.stack(x, axis=1) for x in places)
-        return Kept(gram, mean, units, entropy, seen, load, router_entropy)
+        return Kept(gram, mean, units, entropy, seen, load, router_entropy,
+                    chosen_weight, busiest)
 
     def draw_chain(self, n, size, rng, coords=0, scores=False):
         "Exact draws of the forward pass."
@@ -265,7 +270,8 @@ class Network(Part):
     def _chain_of(self, drawn, coords=0):
         return Chain(drawn.gram, drawn.mean, drawn.entropy, drawn.scores,
                      drawn.units if coords else None, self.texts, self.who_attends(),
-                     drawn.load, drawn.router_entropy)
+                     drawn.load, drawn.router_entropy, drawn.chosen_weight,
+                     drawn.busiest)
 
     def _chains(self, n, coords, scores, size, rng):
         "Draw any number of chains, in pieces that stay in the cache."
@@ -480,6 +486,10 @@ class Chain(ByBlock):
         (..., L, experts); NaN in blocks without experts, None if there are none
     router_entropy
         entropies of the softmax of the routers' logits, in nats, (..., L, s)
+    chosen_weight
+        sums of the weights of the chosen experts, (..., L, s)
+    busiest
+        share of the tokens that choose the expert which most tokens choose, (..., L)
     """
     gram: np.ndarray
     mean: np.ndarray
@@ -490,6 +500,8 @@ class Chain(ByBlock):
     allowed: np.ndarray | None = None
     load: np.ndarray | None = None
     router_entropy: np.ndarray | None = None
+    chosen_weight: np.ndarray | None = None
+    busiest: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         wanted = dict(gram=(..., "L+1", "s", "s"), mean=(..., "L+1", "s"),
@@ -497,7 +509,8 @@ class Chain(ByBlock):
                       scores=(..., "L", "heads", "s", "s"),
                       units=(..., "L+1", "s", "coords"),
                       texts=("s",), allowed=("L", "s", "s"),
-                      load=(..., "L", "experts"), router_entropy=(..., "L", "s"))
+                      load=(..., "L", "experts"), router_entropy=(..., "L", "s"),
+                      chosen_weight=(..., "L", "s"), busiest=(..., "L"))
         optional = {*wanted} - {"gram", "mean", "entropy"}
         checks.arrays(self, **{name: axes for name, axes in wanted.items()
                                if name not in optional
@@ -663,6 +676,8 @@ class Kept(NamedTuple):
     scores: np.ndarray | None
     load: np.ndarray | None # None without experts
     router_entropy: np.ndarray | None
+    chosen_weight: np.ndarray | None
+    busiest: np.ndarray | None
 
 # %% ../../nbs/transformer/passes.ipynb #gr-class
 @dataclass(frozen=True, eq=False)

@@ -148,3 +148,72 @@ def test_gradients_are_those_of_torch(kind):
     weighed = numbers_here(kind, relative=True)
     ratios = slice(LAYERS + 1, None)  # which have no common factor
     assert distance(theirs[:, ratios], weighed[:, ratios]).max() > 7
+
+
+MIXTURES = {
+    "gpt_oss": dict(
+        num_key_value_heads=2,
+        head_dim=8,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=3,
+        swiglu_limit=1.0,
+        initializer_range=0.25,
+    ),
+    "olmoe": dict(num_experts=4, num_experts_per_tok=2, initializer_range=0.25),
+}
+PARTS = {  # name of a tensor's end -> our name
+    "q_proj.weight": "q",
+    "v_proj.weight": "v",
+    "o_proj.weight": "o",
+    "sinks": "sink",
+    "router.weight": "r",
+    "router.bias": "br",
+    "mlp.gate.weight": "r",
+    "down_proj": "2",
+}
+
+
+def parts_of_torch(kind, size=120):
+    "Squared norms of .grad of parts of both blocks, {part: (size, blocks)}."
+    config = transformers.AutoConfig.for_model(kind, **SHAPE | MIXTURES[kind])
+    config._attn_implementation = "eager"
+    found = {}
+    for seed in range(size):
+        torch.manual_seed(seed)
+        module = transformers.AutoModel.from_config(config).eval()
+        x = module(input_ids=torch.tensor([TEXT])).last_hidden_state[0]
+        loss = (x * torch.randn(x.shape)).sum()
+        (loss / (len(TEXT) * WIDTH) ** 0.5).backward()
+        for name, p in module.named_parameters():
+            block = re.search(r"layers\.(\d)\.", name)
+            if block is None:
+                continue
+            parts = {ours: p.grad for end, ours in PARTS.items() if name.endswith(end)}
+            if name.endswith("gate_up_proj") and kind == "gpt_oss":
+                parts = {"1": p.grad[..., ::2], "3": p.grad[..., 1::2]}
+            elif name.endswith("gate_up_proj"):
+                parts = dict(zip("13", p.grad.chunk(2, dim=1)))
+            for part, grad in parts.items():
+                square = grad.square().sum().item()
+                found.setdefault((part, int(block[1])), []).append(square)
+    return {key: np.log(x) for key, x in found.items()}
+
+
+@pytest.mark.power(
+    "a factor of two of a norm: seven standard errors of its mean logarithm"
+)
+@pytest.mark.parametrize("kind", MIXTURES)
+@pytest.mark.long
+def test_gradients_of_mixtures_are_those_of_torch(kind):
+    "Routers, their biases, sinks, gates and experts, in both blocks."
+    theirs = parts_of_torch(kind)
+    t = from_config(SHAPE | MIXTURES[kind] | dict(model_type=kind), [TEXT])
+    s = len(TEXT)
+    g = t.gradients(WIDTH, 400, 0, readout=np.eye(s) / s)
+    assert len(theirs) >= 14
+    for (part, l), x in theirs.items():
+        y = np.log(g.squared_weight_norms[part][:, l])
+        assert distance(x[:, None], y[:, None]).max() < 7, (part, l)
+        error = np.sqrt(x.var() / len(x) + y.var() / len(y))
+        assert error < 0.19  # a factor of two of a norm is seen

@@ -8,6 +8,8 @@ import pytest
 from wrong_calls import rejects, rows
 
 from infattn_nb import Rotary, from_config
+from infattn_nb.transformer import Experts
+from infattn_nb.transformer.network import at_width
 
 HUB = {
     path.stem: path
@@ -241,3 +243,74 @@ GPT2 = '"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 64'
 def test_a_byte_order_mark_is_allowed(tmp_path):
     path = config(tmp_path, "\N{ZERO WIDTH NO-BREAK SPACE}" + f"{{{GPT2}}}")
     assert len(from_config(str(path), 4).blocks) == 2
+
+
+MIXTURE = dict(
+    model_type="qwen3_moe",
+    hidden_size=32,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    num_hidden_layers=6,
+    intermediate_size=64,
+    moe_intermediate_size=16,
+    num_experts=6,
+    num_experts_per_tok=2,
+)
+
+
+@pytest.mark.parametrize(
+    "more, kinds",
+    [
+        (dict(), "eeeeee"),
+        (dict(mlp_only_layers=[0, 1]), "mmeeee"),
+        (dict(decoder_sparse_step=2), "mememe"),
+        (dict(decoder_sparse_step=3, mlp_only_layers=[2]), "mmmmme"),
+        (dict(num_experts=0), "mmmmmm"),
+    ],
+)
+def test_which_blocks_are_mixtures(more, kinds):
+    net = from_config(MIXTURE | more, 4)
+    found = ["e" if isinstance(b.feedforward, Experts) else "m" for b in net.blocks]
+    assert "".join(found) == kinds
+    units = {"e": 0.5, "m": 2.0}
+    assert [b.mlp.units for b in net.blocks] == [units[k] for k in kinds]
+    net.gradients(32, 2, 0)
+
+
+@pytest.mark.parametrize("norm, gate", [(True, "chosen"), (False, "softmax")])
+def test_the_gate_of_a_config(norm, gate):
+    net = from_config(MIXTURE | dict(norm_topk_prob=norm), 4)
+    assert net.blocks[0].feedforward.gate == gate
+    assert net.blocks[0].feedforward.var_r == pytest.approx(32 * 0.02**2)
+
+
+@pytest.mark.parametrize(
+    "more, text",
+    [
+        (dict(num_experts_per_tok=7), "must be at most the 6 experts, got 7"),
+        (dict(mlp_only_layers=[6]), "hold numbers of the 6 layers, from 0, got 6"),
+        (dict(num_experts=-1), "be a whole number in"),
+        (dict(moe_intermediate_size=0), "be a whole number in"),
+        (dict(norm_topk_prob="yes"), "be true or false"),
+        (dict(model_type="olmoe", clip_qkv=8.0), "clipped queries, keys and values"),
+        (dict(model_type="dbrx"), "be a mixture of experts of a supported kind"),
+    ],
+)
+def test_mixtures_that_are_not_accepted(more, text):
+    with pytest.raises(ValueError, match=text) as e:
+        from_config(MIXTURE | more, 4)
+    assert len(str(e.value).splitlines()) == 1
+
+
+def test_a_model_with_mixtures_is_not_trained():
+    with pytest.raises(ValueError, match="be an MLP if a model is trained"):
+        from_config(MIXTURE, 4).program()
+
+
+def test_standard_deviations_stay_at_another_width():
+    "Also those of a router: its fan-in is the width."
+    net = from_config(MIXTURE, 4)
+    wide = at_width(net, 64, "std").blocks[0].feedforward
+    own = net.blocks[0].feedforward
+    assert wide.var_r == pytest.approx(2 * own.var_r)
+    assert wide.mlp.var_1 == pytest.approx(2 * own.mlp.var_1)

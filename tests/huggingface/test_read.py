@@ -31,7 +31,11 @@ PHI = LLAMA | dict(model_type="phi", qk_layernorm=True)
         (dict(model_type="lama"), "did you mean 'llama'"),
         ("gpt-2", "did you mean 'gpt2'"),
         (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
-        (LLAMA | dict(model_type="unheard", num_experts=8), "a router selects"),
+        (dict(model_type="dbrx"), "its router or its experts are of another kind"),
+        (
+            LLAMA | dict(model_type="unheard", num_experts=8),
+            "its router or its experts are of another kind",
+        ),
         (dict(model_type="mamba2"), "not attention"),
         (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
         (dict(model_type="deepseek_v3"), "latent attention"),

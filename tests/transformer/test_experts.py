@@ -219,6 +219,112 @@ def test_alike_tokens_meet_at_one_expert():
 
 def test_what_needs_an_mlp_refuses_a_mixture():
     net = network("chosen", 1.0)
-    for call in (net.program, net.kernel):
-        with pytest.raises(ValueError, match="`feedforward` must be an MLP"):
-            call()
+    with pytest.raises(ValueError, match="`feedforward` must be an MLP for a determin"):
+        net.kernel()
+    with pytest.raises(ValueError, match="neither a shared expert nor biases"):
+        net.program()
+
+
+def shared_network(gated):
+    mixture = Experts(
+        3, 1, MLP, gate="softmax", shared=MLP, shared_gate=gated, var_sr=3.0
+    )
+    block = Block(None, mixture, norm_placement="pre", skip_scale=0.5)
+    return Transformer(G, [block], random_embeddings=True)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_gradient_of_a_shared_expert(gated):
+    "At width 24, typical sizes differ from those of the limit by less than e^½."
+    net = shared_network(gated)
+    assert ("sr" in net.matrices) == gated
+    at = net.gradients(24, 400, 0, readout="mean")
+    far = net.gradients(np.inf, 400, 0, readout="mean")
+    for name in ("s1", "s2", "sb1", "sb2", "1", "r", *["sr"] * gated):
+        a, b = (np.log(g.squared_unit_norms[name][:, 0]) for g in (at, far))
+        assert np.isfinite(a).all()
+        error = np.sqrt(a.var() / 400 + b.var() / 400)
+        assert abs(a.mean() - b.mean()) < 6 * error + 0.5
+
+
+@lru_cache
+def shared_written_out(gated, size, n=24):
+    "Sizes of gradients and a Gram entry of dX, where all weights are drawn."
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(size)
+    start = np.linalg.cholesky(G + 1e-14 * np.eye(4))
+
+    def drawn(sd, *shape):
+        return torch.tensor(sd * rng.standard_normal(shape), requires_grad=True)
+
+    def expert(u):
+        W = [drawn((2 / n) ** 0.5, n, 2 * n), drawn(0.2**0.5, 2 * n)]
+        W += [drawn((1.5 / (2 * n)) ** 0.5, 2 * n, n), drawn(0.3**0.5, n)]
+        return torch.relu(u @ W[0] + W[1]) @ W[2] + W[3], W
+
+    found = []
+    for _ in range(size):
+        x = torch.tensor(start @ rng.standard_normal((4, n)), requires_grad=True)
+        u = torch.nn.functional.layer_norm(x, (n,), eps=1e-5)
+        R, r = drawn(n**-0.5, n, 3), drawn((3.0 / n) ** 0.5, n, 1)
+        z = u @ R
+        top = z.topk(1, -1)
+        g = torch.softmax(z, -1).gather(1, top.indices)
+        g = torch.zeros_like(z).scatter(1, top.indices, g)
+        y = sum(g[:, [e]] * expert(u)[0] for e in range(3))
+        own, W = expert(u)
+        y = y + (torch.sigmoid(u @ r) * own if gated else own)
+        head = torch.tensor(rng.standard_normal(n) / n**0.5)
+        ((0.5 * x + y).mean(0) @ head).backward()
+        sizes = [float((w.grad**2).sum()) / f for w, f in zip(W, (n, 1, 2 * n, 1))]
+        sizes += [float((R.grad**2).sum()) / n]
+        sizes += [float((r.grad**2).sum()) / n] if gated else []
+        d = x.grad.numpy()
+        found.append([*sizes, d[0] @ d[0], d[0] @ d[1]])
+    return np.array(found)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_shared_expert_is_torchs(gated):
+    "Sizes of its gradients, of both routers, and the gradient of the tokens."
+    g = shared_network(gated).gradients(24, 2000, 0, readout="mean")
+    names = ["s1", "sb1", "s2", "sb2", "r", *["sr"] * gated]
+    ours = [g.squared_unit_norms[name][:, 0] for name in names]
+    ours += [g.gram[:, 0, 0, 0], g.gram[:, 0, 0, 1]]
+    for mine, theirs in zip(ours, shared_written_out(gated, 400).T, strict=True):
+        assert ks_2samp(mine, theirs).pvalue > 1e-8
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "olmoe", "gpt_oss"])
+@pytest.mark.parametrize("normed", [True, False])
+def test_gates_are_those_of_modules(kind, normed):
+    "1,000 random logits, in double precision where the module computes in it."
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    names = dict(mixtral="Mixtral", qwen3_moe="Qwen3Moe", olmoe="Olmoe")
+    short = names.get(kind, "GptOss")
+    module = getattr(transformers.models, kind)
+    module = getattr(module, f"modeling_{kind}")
+    c = getattr(transformers, f"{short}Config")(
+        hidden_size=9, num_experts=9, num_experts_per_tok=3, norm_topk_prob=normed
+    )
+    router = getattr(module, f"{short}TopKRouter")(c).double()
+    with torch.no_grad():
+        router.weight.copy_(torch.eye(9))
+    rng = np.random.default_rng(0)
+    Z = 2 * rng.standard_normal((1000, 9))
+    with (
+        patch.object(torch, "float", torch.float64),
+        patch.object(torch.Tensor, "float", torch.Tensor.double),
+    ):
+        _, weights, which = router(torch.tensor(Z))
+    theirs = np.zeros(Z.shape)
+    np.put_along_axis(theirs, which.numpy(), weights.detach().numpy(), axis=1)
+    always = kind in ("mixtral", "gpt_oss")
+    gate = "chosen" if normed or always else "softmax"
+    ours = GATES[gate].weights(Z, k_largest(Z, 3))
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+    other = GATES["softmax" if gate == "chosen" else "chosen"]
+    assert abs(other.weights(Z, k_largest(Z, 3)) - theirs).max() > 0.01
