@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from infattn_nb import Block, FeedForward, Program, Transformer, embedding_cov, train
-from infattn_nb.transformer import Experts
+from infattn_nb import Block, FeedForward, Program, Transformer, train
+from infattn_nb.transformer import Experts, embedding_cov
 from infattn_nb.transformer.as_program import ExpertGate
 from infattn_nb.transformer.experts import GATES, k_largest
 
