@@ -101,9 +101,9 @@ LAW = """cdf conditional cov covariances dim entropy fold given logpdf marginal 
 plot rvs std var"""
 LAYER = """bias head_width heads infinite_heads law linear_scaling mask output_variance
 scaling score_variance scores tokens var_k var_o var_q var_v weights"""
-PROGRAM = """add attend check concatenate describe draw inputs linear logits matmul matrix
-mix names nodes nonlin normalize parameter random_scores readout readouts rotate route score
-scores"""
+PROGRAM = """add attend check concatenate describe draw inputs linear logits matmul
+matrix mix names nodes nonlin normalize parameter random_scores readout readouts
+rotate route score scores"""
 NETWORK = """blocks chain cov embeddings final_norm first_norm gradients kernel mean
 program random_embeddings source tangent texts uniform who_attends width"""
 REPORT = """comparison details labels loss network numbers plot save size spreads table
