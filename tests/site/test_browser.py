@@ -25,7 +25,10 @@ from run_pages import name as name_of
 from test_search import ENGINEER, NODE, STUDENT, pages, searched
 from written import CFG, PAGES, ROOT
 
-pytestmark = pytest.mark.xdist_group("browser")  # its fixtures are made once
+pytestmark = [
+    pytest.mark.rendered,
+    pytest.mark.xdist_group("browser"),  # its fixtures are made once
+]
 
 PUBLISHED, HOSTS = CFG.getboolean("published"), (CFG["git_url"], CFG["doc_host"])
 MATHJAX = os.environ.get("INFATTN_MATHJAX")

@@ -499,7 +499,7 @@ def test_workflows():
     )  # the browser looks at every page
 
 
-MARKS = "slow", "site", "long", "torch"
+MARKS = "slow", "site", "long", "torch", "rendered"
 
 
 def selections(text):
@@ -513,7 +513,10 @@ def test_every_test_is_selected_by_a_job_that_has_what_it_needs():
     command of .ci/run has no torch; a file that needs it is skipped there.
     """
     ci = (ROOT / ".ci/run").read_text()
-    nightly = (ROOT / ".github/workflows/nightly.yml").read_text()
+    nightly, site = (
+        (ROOT / f".github/workflows/{name}.yml").read_text()
+        for name in ("nightly", "docs")
+    )
     pinned = re.search(
         r"torch_requirements = (.*)", (ROOT / "settings.ini").read_text()
     )
@@ -525,7 +528,11 @@ def test_every_test_is_selected_by_a_job_that_has_what_it_needs():
     for marks in map(
         set, chain.from_iterable(combinations(MARKS, k) for k in range(len(MARKS) + 1))
     ):
+        if "rendered" in marks:
+            marks.add("site")  # by its folder
         known = {mark: mark in marks for mark in MARKS}
         some = daily["torch" if "torch" in marks else ""]
+        if "rendered" in marks:
+            some = [*some, *selections(site)]
         jobs = selections(nightly) if "slow" in marks else some
         assert any(eval(job, {}, known) for job in jobs), marks
