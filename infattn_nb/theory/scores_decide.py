@@ -9,10 +9,11 @@ __all__ = ['output_of_experts', 'common_experts', 'concentrated']
 from typing import Any, Literal, overload
 
 import numpy as np
+from numpy.random import default_rng
 
 from ..distributions import ScaleMixture
 from ..numerics import checks
-from ..numerics.rng import Rng
+from ..numerics.rng import Rng, seed_sequence
 from ..transformer.experts import Experts, k_largest
 
 # %% ../../nbs/theory/scores_decide.ipynb #sd-law
@@ -42,8 +43,10 @@ def output_of_experts(mixture: Experts, variance: float = 1., draws: int = 2**16
     if mixture.shared is not None:
         checks.reject("mixture", "have no shared expert", "one", "pass shared=None")
     K = checks.number(variance, "variance", "[0, ∞)")
-    R = np.ones((checks.count(draws, "draws"), 1, 1))
-    _, g = mixture.route(R, np.random.default_rng(rng))
+    count = checks.count(draws, "draws")
+    checks.memory(4*count*mixture.experts, "draws", "pass fewer", f"{count}")
+    R = np.ones((count, 1, 1))
+    _, g = mixture.route(R, default_rng(seed_sequence(rng)))
     return ScaleMixture(K*(g*g).sum((1, 2)))
 
 # %% ../../nbs/theory/scores_decide.ipynb #sd-common
@@ -88,11 +91,13 @@ def common_experts(cosine: float, experts: int, chosen: int = 1, draws: int = 2*
     found = _in_closed_form(c, m, k)
     error = 0.
     if found is None:
-        z = np.random.default_rng(rng).standard_normal((2, checks.count(draws, "draws", 2), m))
+        count = checks.count(draws, "draws", 2)
+        checks.memory(4*count*m, "draws", "pass fewer", f"{count}")
+        z = default_rng(seed_sequence(rng)).standard_normal((2, count, m))
         z[1] = c*z[0] + np.sqrt(1 - c*c)*z[1]
         both = k_largest(z, k).all(0).sum(-1)/k
         found = float(both.mean())
-        error = float(both.std(ddof=1)/np.sqrt(draws))
+        error = float(both.std(ddof=1)/np.sqrt(count))
     return (found, error) if checks.flag(return_error, "return_error") else found
 
 def _in_closed_form(c, m, k): # None: there is none
@@ -120,7 +125,9 @@ def concentrated(cosine: float, seq_len: int, experts: int, draws: int = 2**14,
     c = checks.number(cosine, "cosine", "[0, 1]")
     s = checks.count(seq_len, "seq_len")
     m = checks.count(experts, "experts")
-    source = np.random.default_rng(rng)
-    z = np.sqrt(c)*source.standard_normal((checks.count(draws, "draws"), 1, m))
-    first = (z + np.sqrt(1 - c)*source.standard_normal((draws, s, m))).argmax(-1)
+    source = default_rng(seed_sequence(rng))
+    count = checks.count(draws, "draws")
+    checks.memory(2*count*s*m, "draws", "pass fewer", f"{count}")
+    z = np.sqrt(c)*source.standard_normal((count, 1, m))
+    first = (z + np.sqrt(1 - c)*source.standard_normal((count, s, m))).argmax(-1)
     return float((first == first[:, :1]).all(1).mean())

@@ -993,6 +993,16 @@ FLIPS = dict(
     rope_parameters=dict(rope_type="linear", factor=3.0, rope_theta=100.0),
     rope_scaling=dict(rope_type="linear", factor=3.0),
     attn_config=dict(softmax_scale=0.7),
+    num_experts=3,
+    num_local_experts=3,
+    num_experts_per_tok=1,
+    norm_topk_prob=True,
+    moe_intermediate_size=40,
+    mlp_only_layers=[0],
+    decoder_sparse_step=2,
+    clip_qkv=0.5,
+    swiglu_limit=2.0,
+    swiglu_alpha=1.1,
 )
 DAILY_FLIPS = [
     ("starcoder2", "sliding_window"),
@@ -1007,6 +1017,8 @@ DAILY_FLIPS = [
     ("distilbert", "layer_norm_eps"),
     ("granite", "embedding_multiplier"),
     ("llama", "scale_attn_weights"),
+    ("mixtral", "num_experts_per_tok"),
+    ("qwen3_moe", "norm_topk_prob"),
 ]
 # Passed over by the library, which has a dict for each kind of layer there: rejected
 PASSED_OVER = {("olmo3", "rope_parameters"), ("gemma3_text", "rope_parameters")}
@@ -1031,7 +1043,10 @@ def described(b):
         scale=round(a.score_scale, 6),
         angles=angles,
         sums=(b.parallel, round(b.branch_scale, 6)),
-        mlp=(b.feedforward.activation, b.feedforward.gated, b.feedforward.units),
+        mlp=(b.mlp.activation, b.mlp.gated, b.mlp.units),
+        experts=[
+            getattr(b.feedforward, k, None) for k in ("experts", "chosen", "gate")
+        ],
     )
 
 
@@ -1109,6 +1124,7 @@ def test_every_entry_that_is_read_in_every_family(kind):
         "multi_query",
         "use_parallel_residual",
         "rotary_dim",
+        "clip_qkv",
     }
 
 

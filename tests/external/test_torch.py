@@ -618,8 +618,12 @@ def test_what_transformers_has_beyond(transformers):
         vocab_size=8,
     )
     cases = [
-        ("Mixtral", dict(num_local_experts=2), "a router selects"),
-        ("Qwen3Moe", dict(num_experts=2), "a router selects"),
+        (
+            "GraniteMoe",
+            dict(num_local_experts=2),
+            "no part `block_sparse_moe` in its block",
+        ),
+        ("Qwen2Moe", dict(num_experts=2), "no part `shared_expert` in its MLP"),
     ]
     for name, more, text in cases:
         model = getattr(transformers, f"{name}Model")(

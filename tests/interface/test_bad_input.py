@@ -322,6 +322,18 @@ Attention(Tokens(2, identity, 1e-150 * np.eye(2)), heads=2, var_o=[1e-150,
     3e-150]).law() ~ choose another unit
 SelfAttention(rotary=1e4) ~ `rotary` must be a Rotary
 FeedForward(0) ~ `units`
+SGD(nesterov=True) ~ `nesterov` must come with a momentum
+Adam(betas=(0.9, 1.0)) ~ `betas` must hold numbers in [0, 1), got 1
+AdamW(weight_decay=-1.0) ~ `weight_decay` must be in [0, ∞)
+Muon(momentum=2.0) ~ `momentum` must be in [0, 1)
+Lion(betas=(0.9,)) ~ `betas` must have shape (2,)
+output_of_experts(3) ~ `mixture` must be Experts, got int
+output_of_experts(Experts(8, 2), draws=10**12) ~ fit into
+common_experts(2.0, 4) ~ `cosine` must be in [-1, 1]
+common_experts(0.5, 4, 5) ~ `chosen` must be at most the 4 experts
+common_experts(0.5, 4, 2, rng='a') ~ `rng` must be
+concentrated(0.5, 0, 4) ~ `seq_len` must be at least 1
+concentrated(0.5, 2, 4, draws=10**12) ~ fit into
 Experts(2, 3) ~ `chosen` must be at most the 2 experts, got 3; choose fewer
 Experts(mlp=None) ~ `mlp` must be a FeedForward
 Experts(gate='top') ~ `gate` must be 'chosen' or 'softmax'
