@@ -288,7 +288,8 @@ def main(
     else:
         chosen = draw(chosen, np.random.default_rng(seed), number)
     for path, place in chosen:
-        file, source, at = path.relative_to(ROOT), path.read_bytes(), row_of(path, place)
+        file, source = path.relative_to(ROOT), path.read_bytes()
+        at = row_of(path, place)
         if at in rows and not ((again or reach > 1) and at in unseen):
             continue
         begun = time.perf_counter()
