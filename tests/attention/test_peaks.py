@@ -128,10 +128,10 @@ def test_equal_outputs_of_two_causal_heads(var_q, seed=0):
     assert abs(value - by_two_scores(0.5, var_q)) < 6 * error < 0.2
 
 
-@pytest.mark.parametrize("y", [[0.5, 0.505], [0.5, -0.7]])
+@pytest.mark.parametrize("y", [[0.5, 0.505], [0.5, 0.1]])
 def test_tilted_draws_of_two_heads_and_correlated_tokens(y, size=20_000):
     "The mean of N(y; 0, S) by a grid over the scores of both heads."
-    K = np.array([[1.0, 0.3], [0.3, 2.0]])
+    K = np.array([[2.0, 0.9], [0.9, 0.5]])
     d = np.linspace(-40, 40, 1601)
     sd = np.sqrt(4 * K[1, 1] * (K[0, 0] + K[1, 1] - 2 * K[0, 1]))
     low = expit(d)
@@ -148,6 +148,9 @@ def test_tilted_draws_of_two_heads_and_correlated_tokens(y, size=20_000):
     drawn = draws(size, np.random.default_rng(0))
     ratio = np.exp(log_terms(np.array([y]), drawn)[0] - exact)
     assert abs(ratio.mean() - 1) < 6 * ratio.std() / np.sqrt(size) < 0.2
+    _, log_terms = tilts_of(layer(np.eye(2), np.tri(2, dtype=bool), 4.0, heads=2))
+    drawn[:, :-1] = np.log([1.0, 1e-300, 1.0, 1e-300] * 2)  # equal rows: S is singular
+    assert (log_terms(np.array([y]), drawn) < -1e9).all()
 
 
 def test_peaks_beyond_the_digits_of_a_sum_over_heads():
