@@ -367,5 +367,5 @@ def test_bad_input():
 
 def test_an_attack_says_where_it_found_its_value():
     ratio = lambda z: np.exp(-((np.log(abs(z)) - 1) ** 2).sum(0))
-    value, where = attack(ratio, 2, 4000, rng=0)
-    assert 0.9 < value == ratio(where[:, None])[0] <= 1
+    value, where = attack(ratio, 2, 4000, rng=0, rounds=1)
+    assert 0.3 < value == ratio(where[:, None])[0] <= 1
