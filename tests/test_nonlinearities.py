@@ -341,3 +341,12 @@ def test_duals_of_derivatives(slope):
     value, _ = dual_quadrature(slope, a, b, c)
     np.testing.assert_allclose(SLOPE_DUALS[slope](a, b, c), value, atol=1e-11, rtol=0)
     assert not np.allclose(SLOPE_DUALS[slope](a, b, 0.5 * c), value, atol=1e-3)
+
+
+@pytest.mark.parametrize("φ", [gelu, gelu_tanh, silu, tanh], ids=str)
+def test_slopes_far_out(φ):
+    x = np.array([1.0, 30.0, 1e3])
+    slopes = φ.derivative(np.r_[-x, x])
+    right = 0.0 if φ is tanh else 1.0
+    np.testing.assert_allclose(slopes[[1, 2]], 0, atol=1e-11)
+    np.testing.assert_allclose(slopes[[4, 5]], right, atol=1e-11)

@@ -1,6 +1,7 @@
 """Small errors, put into formulas one at a time: do the tests see them?
 
     python tools/mutants.py [--number 200] [--seed 0] [--only regex] [--reach 1]
+    python tools/mutants.py --again # those of the table that no test saw
 
 Each error changes an operator, a constant, a sign, a comparison, an axis, a function
 or the letters of a sum in one place of a copy of the project. Tests run on it: quick
@@ -176,12 +177,23 @@ def mutated(source, place):
     return source[:start] + new.encode() + source[end:]
 
 
-def draw(rng, number, only):
-    "(path, place), drawn from all places of the mathematics."
+def places(only):
+    "All (path, place) of the mathematics."
     package = ROOT / "infattn_nb"
     files = [p for p in sorted(package.rglob("*.py")) if re.search(only, str(p))]
     files = [p for p in files if not LEFT_OUT.search(str(p.relative_to(package)))]
-    every = [(p, place) for p in files for place in Places(p.read_bytes()).found]
+    return [(p, place) for p in files for place in Places(p.read_bytes()).found]
+
+
+def row_of(path, place):
+    "What the table says of a place."
+    start, _, old, new, line = place
+    column = start - path.read_bytes().rfind(b"\n", 0, start)
+    file = str(path.relative_to(ROOT / "infattn_nb"))
+    return file, str(line), str(column), old, new
+
+
+def draw(every, rng, number):
     chosen = rng.choice(len(every), min(number, len(every)), replace=False)
     return [every[k] for k in chosen]
 
@@ -258,6 +270,7 @@ def main(
     only: str = "",  # regular expression that paths of modules must match
     reach: int = 5,  # how many of the five groups of tests
     limit: int = 400,  # seconds of processor time for one run of tests
+    again: bool = False,  # errors of the table that were not seen, no others
 ):
     "Put errors into a copy of the project and run the tests."
     folder = Path(tempfile.mkdtemp(prefix="mutants"))
@@ -268,12 +281,16 @@ def main(
     table = Path(out)
     with table.open(encoding="utf-8", newline="") as f:
         rows = {tuple(row[k] for k in PLACE): row for row in csv.DictReader(f)}
-    for path, place in draw(np.random.default_rng(seed), number, only):
+    unseen = {at for at, row in rows.items() if row["verdict"] in AGAIN}
+    chosen = places(only)
+    if again:
+        chosen = [x for x in chosen if row_of(*x) in unseen]
+    else:
+        chosen = draw(chosen, np.random.default_rng(seed), number)
+    for path, place in chosen:
         file, source = path.relative_to(ROOT), path.read_bytes()
-        start, _, old, new, line = place
-        column = start - source.rfind(b"\n", 0, start)
-        at = str(file.relative_to("infattn_nb")), str(line), str(column), old, new
-        if at in rows and not (reach > 1 and rows[at]["verdict"] in AGAIN):
+        at = row_of(path, place)
+        if at in rows and not ((again or reach > 1) and at in unseen):
             continue
         begun = time.perf_counter()
         (folder / file).write_bytes(mutated(source, place))

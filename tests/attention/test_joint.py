@@ -3,17 +3,19 @@ must not be believed.
 """
 
 import warnings
-from dataclasses import fields
+from dataclasses import fields, replace
 from unittest.mock import patch
 
 import joint
 import numpy as np
 import pytest
-from scipy.special import log_softmax
+from scipy.optimize import approx_fprime
+from scipy.special import log_softmax, softmax
 from scipy.stats import multivariate_normal, norm
 from scipy.stats import t as student
 
 from infattn_nb import Attention, HierarchicalGaussian, Tokens
+from infattn_nb.attention.joint import far_density, observed
 from infattn_nb.attention.peaks import differences, sharp_of
 from infattn_nb.nonlinearities import identity
 
@@ -55,6 +57,39 @@ def test_islands_that_disagree_are_not_believed():
         assert value == -70
         assert error == (spread if spread < 0.1 else np.inf)
         assert len(caught) == (spread > 0.1)
+
+
+def correlated(scale=1.0, heads=2):
+    K = scale * np.array([[1.0, 0.3, 0.0], [0.3, 2.0, 0.5], [0.0, 0.5, 1.5]])
+    return Attention(Tokens(3, identity, K), heads=heads, var_q=2 / scale**2)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_target_of_particles(heads):
+    "log N(y; 0, S + νI) of explicit attention weights, and its slope by differences."
+    y = np.array([0.5, -1.0, 0.3])
+    target = replace(observed(correlated(heads=heads), y), noise=0.1)
+
+    def log_normal(z):
+        N = z.reshape(target.left.shape[1], target.right.shape[1], heads)
+        G = np.einsum("iq,qrh,jr->hij", target.left, N, target.right)
+        A = softmax(G, axis=-1)
+        S = (A @ target.K @ A.mT).mean(0) + 0.1 * np.eye(3)
+        return multivariate_normal(cov=S).logpdf(y)
+
+    z = np.random.default_rng(0).standard_normal((int(np.prod(target.kind())), 2))
+    value, slope = target(z)
+    np.testing.assert_allclose(value, [log_normal(x) for x in z.T], rtol=1e-10)
+    exact = np.transpose([approx_fprime(x, log_normal) for x in z.T])
+    np.testing.assert_allclose(slope, exact, atol=1e-5)
+
+
+def test_far_densities_have_units():
+    "128 times the tokens, and the same scores: 128 times the outputs."
+    y = 3 * np.array([1.0, -1.0, 1.0])
+    seeds = np.random.SeedSequence(0).spawn(2)
+    one, more = (far_density(correlated(k**2), k * y, seeds)[0] for k in (1, 128))
+    assert one - more == pytest.approx(3 * np.log(128), abs=1e-3)
 
 
 @pytest.mark.slow

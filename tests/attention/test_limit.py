@@ -19,6 +19,7 @@ from scipy.stats import ks_2samp, norm
 
 from infattn_nb import Attention, ScaleMixture, Tokens
 from infattn_nb.attention import simulate_dense
+from infattn_nb.attention.limit import disturbed, limit_marginal
 from infattn_nb.nonlinearities import clip, identity, relu, softmax
 
 LAYER = Attention(Tokens(4, identity), heads=2)
@@ -343,3 +344,21 @@ def test_many_tokens_at_infinitely_many_heads():
     )
     assert law.dim == 80
     assert np.isfinite(error).all()
+
+
+def test_disturbed_kernels_lie_on_both_sides():
+    layer = Attention(Tokens(2, np.cbrt, [[1.0, 0.4], [0.4, 2.0]]))
+    K, error = layer.tokens.kernel(return_error=True)
+    more, less = (x.tokens.kernel() - K for x in disturbed(layer))
+    assert error.max() > 1e-13
+    np.testing.assert_allclose(more + less, 0, atol=error.max() / 10)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 5])
+def test_variances_are_bounded_by_the_largest_of_a_value(heads):
+    "Weights are positive and sum to one; also where the grids do not reach."
+    K = np.array([[1.0, 0.3, 0.2], [0.3, 2.0, 0.5], [0.2, 0.5, 1.5]])
+    law = limit_marginal(Attention(Tokens(3, identity, K), heads=heads), 0)
+    assert len(law.replicates) > 0
+    for other in (law, *law.replicates):
+        assert other.variances.max() <= 2 * (1 + 1e-9)

@@ -128,6 +128,31 @@ def test_equal_outputs_of_two_causal_heads(var_q, seed=0):
     assert abs(value - by_two_scores(0.5, var_q)) < 6 * error < 0.2
 
 
+@pytest.mark.parametrize("y", [[0.5, 0.505], [0.5, 0.1]])
+def test_tilted_draws_of_two_heads_and_correlated_tokens(y, size=20_000):
+    "The mean of N(y; 0, S) by a grid over the scores of both heads."
+    K = np.array([[2.0, 0.9], [0.9, 0.5]])
+    d = np.linspace(-40, 40, 1601)
+    sd = np.sqrt(4 * K[1, 1] * (K[0, 0] + K[1, 1] - 2 * K[0, 1]))
+    low = expit(d)
+    mean = lambda x: np.add.outer(x, x).ravel() / 2
+    change = np.array([-1.0, 1.0])  # covariance of y₁ and y₂ − y₁
+    across, apart = mean(low) * (change @ K[0]), mean(low**2) * (change @ K @ change)
+    det = K[0, 0] * apart - across**2
+    first, second = y[0], y[1] - y[0]
+    form = apart * first**2 - 2 * across * first * second + K[0, 0] * second**2
+    log_w = norm.logpdf(d / sd) + np.log((d[1] - d[0]) / sd)
+    log_f = -(form / det + np.log(det)) / 2 - np.log(2 * np.pi)
+    exact = logsumexp(log_f + np.add.outer(log_w, log_w).ravel())
+    draws, log_terms = tilts_of(layer(K, np.tri(2, dtype=bool), 4.0, heads=2))
+    drawn = draws(size, np.random.default_rng(0))
+    ratio = np.exp(log_terms(np.array([y]), drawn)[0] - exact)
+    assert abs(ratio.mean() - 1) < 6 * ratio.std() / np.sqrt(size) < 0.2
+    _, log_terms = tilts_of(layer(np.eye(2), np.tri(2, dtype=bool), 4.0, heads=2))
+    drawn[:, :-1] = [0.0, -np.inf, 0.0, -np.inf] * 2  # equal rows: S is singular
+    assert (log_terms(np.array([y]), drawn) < -1e9).all()
+
+
 def test_peaks_beyond_the_digits_of_a_sum_over_heads():
     law = layer(np.eye(2), np.tri(2, dtype=bool), 36.0, heads=2).law()
     with pytest.warns(UserWarning, match="far out"):

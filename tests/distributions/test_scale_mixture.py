@@ -67,11 +67,9 @@ def test_a_mixture_has_the_methods_of_a_distribution():
         np.testing.assert_allclose(
             getattr(law, f"log{name}")(y), np.log(expected), rtol=1e-12
         )
-    far = law.logsf(60.0)
-    np.testing.assert_allclose(
-        far, np.logaddexp(*(np.log(w) + each.logsf(60.0))), rtol=1e-13
-    )
-    np.testing.assert_allclose(law.logcdf(-60.0), law.logcdf(-60.0))
+    for name, x in (("logsf", 60.0), ("logcdf", -60.0)):
+        exact = np.logaddexp(*(np.log(w) + getattr(each, name)(x)))
+        np.testing.assert_allclose(getattr(law, name)(x), exact, rtol=1e-13)
     for q in (1e-12, 0.2, 0.5, 0.99):
         np.testing.assert_allclose(law.cdf(law.ppf(q)), q, rtol=1e-9)
         np.testing.assert_allclose(law.sf(law.isf(q)), q, rtol=1e-9)
@@ -297,3 +295,13 @@ def test_an_error_of_a_quadrature_is_three_standard_errors_and_the_last_change()
         return_error=True
     )
     assert error == pytest.approx(3 * spread + 0.5 * 3 * (5 / 8) / (3 / 8))
+
+
+def test_both_log_tails_of_a_law_around_zero():
+    law = ScaleMixture(np.array([0.5, 2.0]), np.array([0.3, 0.7]))
+    y = np.array([-30.0, -2.0, 0.5, 3.0])
+    each = norm(0, np.sqrt(law.variances)[:, None])
+    for name in ("logcdf", "logsf"):
+        exact = np.logaddexp(*(np.log(law.weights)[:, None] + getattr(each, name)(y)))
+        np.testing.assert_allclose(getattr(law, name)(y), exact, 1e-10, 1e-14)
+    assert law.expect(lambda y: y**4) == pytest.approx(3 * (0.3 * 0.25 + 0.7 * 4))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from drawn_modules import SAID, SMALL
+from drawn_modules import SAID, SMALL, TEXT, Own, read
 from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import from_config, from_torch
@@ -56,3 +56,11 @@ def test_texts_are_no_longer_than_positions(kind):
         assert len(call(given, most).cov) == most
         with pytest.raises(ValueError, match=f"{most}"):
             call(given, most + 1)
+
+
+def test_words_alone_where_there_are_no_positions():
+    "The mean square of the entries, where both tokens are one word, and else 0."
+    module = Own()
+    size = float(module.wte.weight.detach().double().square().mean())
+    alike = np.equal.outer(TEXT, TEXT)
+    np.testing.assert_allclose(read(module).cov, size * alike, rtol=1e-5)

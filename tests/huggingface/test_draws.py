@@ -204,6 +204,14 @@ def shared_rows(block):
     block.q.weight.add_(0.5 * block.q.weight[:1].clone())
 
 
+def columns_apart(block):
+    block.up.weight[:, ::4].mul_(4)
+
+
+def rows_apart(block):
+    block.up.weight[::4].mul_(4)
+
+
 def low_rank_values(block):
     block.v.weight.copy_(block.v.weight[:, :4] @ block.q.weight[:4])
 
@@ -217,6 +225,8 @@ WRONG = {
     near_tied: r"matrices 'q' and 'k' in block 0 .*correlation of 0\.[34]",
     down_of_up: "matrices '1' and '2' in block 0 .*correlation of 1, where",
     shared_rows: "different rows have cosines of",
+    columns_apart: "matrix '1' in block 0 .*rows or columns of different sizes",
+    rows_apart: "matrix '1' in block 0 .*rows or columns of different sizes",
     low_rank_values: "squares of inner products",
 }
 

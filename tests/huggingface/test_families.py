@@ -190,3 +190,12 @@ def test_broken_parts_are_rejected(case):
 
 
 # What a config must not say
+
+
+def test_positions_behind_padding_start_at_two():
+    "A config of RoBERTa that names no padding has token 1 for it."
+    small = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=1)
+    small |= dict(model_type="roberta", intermediate_size=64, max_position_embeddings=8)
+    assert len(from_config(small, 6).cov) == 6
+    with pytest.raises(ValueError, match="6"):
+        from_config(small, 7)

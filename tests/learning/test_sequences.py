@@ -5,6 +5,7 @@ from conftest import ROUGH_POSTERIOR
 from numpy.random import default_rng
 
 from infattn_nb.learning import embed_features, make_recall, patches
+from infattn_nb.learning.sequences import ragged
 
 pytestmark = ROUGH_POSTERIOR
 
@@ -33,3 +34,9 @@ def test_recall_is_recall():
     np.testing.assert_allclose(X[np.arange(50), answer, -1], y)
     np.testing.assert_allclose(X[np.arange(50), answer, :-1], X[:, -1, :-1])
     np.testing.assert_array_equal(make_recall(50, 0, noise=0.0)[0], X)
+
+
+def test_lists_of_matrices_are_ragged():
+    texts = [np.ones((2, 3)), np.ones((4, 3))]
+    assert ragged(texts)
+    assert not ragged([np.ones(3)] * 2) and not ragged([]) and not ragged(texts[0])

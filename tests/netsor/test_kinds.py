@@ -5,7 +5,7 @@ import pytest
 from conftest import BEYOND_THEOREM
 
 from infattn_nb import Program, gradients, limit, simulate, train
-from infattn_nb.netsor.kinds import Diagonal, Nonlin, Sum
+from infattn_nb.netsor.kinds import Diagonal, Nonlin, Sum, turned
 from infattn_nb.netsor.nodes import Vector, node
 from infattn_nb.nonlinearities import relu, tanh
 
@@ -223,3 +223,11 @@ def test_a_row_without_entries_has_a_gradient():
     assert (drawn[:, 2] == 0).all() and (
         np.diagonal(drawn, axis1=1, axis2=2)[:, :2] > 0
     ).all()
+
+
+def test_rotations_are_products_of_complex_numbers():
+    x, y, angles = np.random.default_rng(0).standard_normal((3, 4, 2))
+    found = turned(angles, np.concatenate([x, y, np.ones((4, 1))], axis=1))
+    z = (x + 1j * y) * np.exp(1j * angles)
+    exact = np.concatenate([z.real, z.imag, np.ones((4, 1))], axis=1)
+    np.testing.assert_allclose(found, exact)

@@ -5,7 +5,7 @@ import pytest
 
 from infattn_nb import Program
 from infattn_nb.netsor.score_paths import Paths
-from infattn_nb.numerics.hermite import correlation, cross_moment, series
+from infattn_nb.numerics.hermite import correlation, cross_moment, mehler, series
 
 
 def in_the_plane(f, g, a, b, ρ):
@@ -65,3 +65,8 @@ def test_series_of_a_pair(f, g, error, ρ, a=2.0, b=0.5):
     assert Paths(p, 1).moment(p.nonlin(f, h), p.nonlin(g, l)).item() == pytest.approx(
         known, abs=error
     )
+
+
+def test_a_series_of_one_high_degree():
+    P = np.array([0.0, 0.0, 0.0, 2.0])[:, None]
+    np.testing.assert_allclose(mehler(P, P, np.array([0.5, -0.3])), [0.5, -0.108])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.random import SeedSequence, default_rng
+from scipy.special import digamma
 from scipy.stats import chi2, kstest, norm, qmc
 
 from infattn_nb import Attention, Tokens
@@ -108,6 +109,9 @@ def test_a_chi_square_and_its_image(df):
     for sample in (x[0, 0], x[0, 1], x[2, 1]):
         assert kstest(sample, chi2(df).cdf).pvalue > 1e-7
     assert abs(np.corrcoef(x[0, 0], x[1, 0])[0, 1]) < 0.05
+    logs = np.log(x)  # most sensitive to proposals that are not rejected
+    off = logs.mean((0, 2)) - digamma(df / 2) - np.log(2)
+    assert (abs(off) < 6 * logs.std((0, 2)) / 60_000**0.5).all()
     assert df == 1 or np.corrcoef(x[0])[0, 1] < -0.3
 
 

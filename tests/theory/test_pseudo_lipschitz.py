@@ -363,3 +363,9 @@ def test_bad_input():
         softmax_weight(3, 3)
     with pytest.raises(ValueError, match="has none"):
         break_pseudo_lipschitz(step)
+
+
+def test_an_attack_says_where_it_found_its_value():
+    ratio = lambda z: np.exp(-((np.log(abs(z)) - 1) ** 2).sum(0))
+    value, where = attack(ratio, 2, 4000, rng=0, rounds=1)
+    assert 0.3 < value == ratio(where[:, None])[0] <= 1

@@ -83,6 +83,19 @@ def test_wide_heads(name):
         assert agree(zip(seen(finite), seen(still), strict=True)) < 1
 
 
+@pytest.mark.power("scores whose biases are exchanged, or left out")
+def test_biases_of_wide_heads(size=4000):
+    "Scores (√v_q x + b_q)·(√v_k x′ + b_k) of one query, and of one key."
+    a = SelfAttention(2, np.inf, var_q=2.0, var_bq=1.5, var_bk=0.5)
+    R = np.broadcast_to(np.linalg.cholesky(TWICE), (size, 4, 4))
+    P = a.forward(R, 1.0, np.random.default_rng(0), keep="scores").scores
+    q, k = 2 * TWICE + 1.5, TWICE + 0.5
+    for (i, j), (l, m) in [((0, 1), (0, 1)), ((0, 1), (2, 1)), ((0, 1), (0, 3))]:
+        both = (P[:, :, i, j] * P[:, :, l, m]).ravel()
+        error = both.std() / np.sqrt(both.size)
+        assert abs(both.mean() - q[i, l] * k[j, m]) < 6 * error
+
+
 def test_correlation_of_rotary_scores():
     """c(δ) is the mean cosine over all coordinates: the integral of many frequencies, 1
     at δ = 0, the share that stays for far tokens.

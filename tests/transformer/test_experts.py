@@ -161,6 +161,20 @@ def test_the_router_passes_on_the_slope_along_the_logits(gate, n):
     np.testing.assert_allclose((seen["dg"] != 0).sum(-1), 2)
 
 
+@pytest.mark.power("logits 2.5 % larger")
+def test_the_pull_of_a_router_has_the_variance_of_its_logits(size=20_000):
+    "E z² = var_r (|x|² + bias²): a bias is the weight of one more coordinate."
+    mixture = Experts(4, 2, FeedForward(1, "relu"), var_r=2.5, var_br=0.9)
+    rng = np.random.default_rng(0)
+    R = np.broadcast_to(np.eye(1), (size, 1, 1))
+    dY = Cotangent(R, R, R, R, np.inf, np.arange(1))
+    record = mixture.forward(R, np.inf, rng, keep="all")
+    _, pulls = mixture.backward(record, mixture.fresh(record, dY, rng), R, dY)
+    squares = (record.Z**2).ravel()
+    exact = 2.5 * (1 + pulls[-1].bias ** 2)
+    assert abs(squares.mean() - exact) < 6 * squares.std() / np.sqrt(squares.size)
+
+
 @pytest.mark.long
 @pytest.mark.power("units of tokens that did not choose the expert")
 def test_experts_compute_the_units_of_their_tokens_only():

@@ -556,3 +556,10 @@ def test_forward_is_the_chain():
     for l in (1, 2):
         assert ks_2samp(g.chain.gram[:, l, 0, 1], chain.gram[:, l, 0, 1]).pvalue > LEVEL
     assert g.chain.entropy.shape == chain.entropy.shape
+
+
+def test_given_embeddings_may_have_a_mean():
+    X = np.random.default_rng(0).standard_normal((3, 8)) + 1
+    blocks = [Block(SelfAttention(2), None)]
+    t = Transformer(np.cov(X, bias=True), blocks, mean=X.mean(1), embeddings=X)
+    np.testing.assert_array_equal(t.embeddings, X)
