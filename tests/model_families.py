@@ -82,6 +82,8 @@ FAMILIES = dict(
     vaultgemma=GROUPED | dict(head_dim=12, sliding_window=3),
 )
 
+MIXTURES = "mixtral", "qwen3_moe", "olmoe", "gpt_oss"
+
 
 def config(kind, **more):
     c = transformers.AutoConfig.for_model(kind, **BASE | FAMILIES[kind] | more)

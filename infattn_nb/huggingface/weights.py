@@ -114,11 +114,11 @@ def _fill(t, tensor, l):
         return Fill(tensor, l, std, 0., times, rows=rows)
     out = sum(rows)
     fan_in = round(block.owner(role).fan_in(role, n))
-    shape = (fan_in, out) if tensor.layout == "in" else (out, fan_in)
-    if tensor.layout == "experts_in":
-        shape = (fan_in, out)
+    shape: tuple[int, ...] = (out, fan_in)
+    if tensor.layout.endswith("in"):
+        shape = fan_in, out
     if tensor.layout.startswith("experts"):
-        shape = (block.feedforward.experts, *shape)
+        shape = block.feedforward.experts, *shape
     return Fill(tensor, l, std, 0., times, shape, rows)
 
 def _kept_bias(t, tensor, l):

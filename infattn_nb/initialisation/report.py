@@ -479,11 +479,12 @@ class Report:
         mean = {name: x.mean(0) for name, x in numbers.items()}
         busiest, none, entropy, weight = mean.values()
         worst = int(np.nanargmax(busiest))
+        least, most = (f"{f(weight):.3g}" for f in (np.nanmin, np.nanmax))
         said = (f"in block {worst + 1} the busiest expert receives {busiest[worst]:.3g} "
                 f"of the tokens, and {none[worst]:.3g} of the experts receive none; the "
                 f"entropy of the routers is at least {np.nanmin(entropy):.3g} of the "
                 f"largest possible, and the weights of the chosen add up to "
-                f"{np.nanmin(weight):.3g} to {np.nanmax(weight):.3g}")
+                f"{least}{f' to {most}'*(most != least)}")
         if busiest[worst] < .9:
             yield Verdict("experts", "·", said)
         else:

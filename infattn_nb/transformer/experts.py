@@ -8,7 +8,7 @@ __all__ = ['GATES', 'Gate', 'k_largest', 'margins', 'ExpertsRecord', 'Met', 'Sen
 # %% ../../nbs/transformer/experts.ipynb #ex-takes
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import entr, expit
@@ -252,10 +252,11 @@ class Experts(Branch):
                 part.add(F, _outer(part.of(g[..., [e]]))*own.F)
                 parts.append(part)
             record = ExpertsRecord(F, Z, g, parts)
-        return record if self.shared is None else self._shared(record, R, width, rng,
-                                                               keep)
+        if self.shared is None:
+            return record
+        return self._with_shared(self.shared, record, R, width, rng, keep)
 
-    def _shared(self, record, R, width, rng, keep):
+    def _with_shared(self, mlp, record, R, width, rng, keep):
         "The record with the output of the shared expert added."
         b, s, q = R.shape
         zs = None
@@ -263,7 +264,7 @@ class Experts(Branch):
         if self.shared_gate:
             zs = np.sqrt(self.var_sr)*(R @ rng.standard_normal((b, q, 1)))
             gs = expit(zs)
-        own = self.shared.forward(R, width, rng, keep=keep)
+        own = mlp.forward(R, width, rng, keep=keep)
         return record._replace(F=record.F + _outer(gs)*own.F, gs=gs, zs=zs,
                                parts=[*record.parts, Met(self.experts, None, own)])
 
@@ -354,7 +355,7 @@ class Experts(Branch):
             sizes["br"] = cov
         found = [pull for sums in pulls.values() for pull in sums]
         found.append(self._into_router(record.Z, dz, cov))
-        if record.zs is not None:
+        if record.zs is not None and record.gs is not None:
             dzs = record.gs*(1 - record.gs)*dgs
             cov = square(dzs)
             sizes["sr"] = dY.G*cov
@@ -373,7 +374,7 @@ class Experts(Branch):
         shared = None if self.shared is None else self.shared._changed(fields)
         return replace(self, mlp=self.mlp._changed(fields), shared=shared)
 
-    def with_variances(self, values: dict) -> "Experts":
+    def with_variances(self, values: dict) -> Self:
         """The branch with other variances.
 
         Parameters
@@ -397,7 +398,7 @@ class Experts(Branch):
         """
         if name in ("r", "br", "sr"):
             return getattr(self, f"var_{name}")
-        if name.startswith("s"):
+        if self.shared is not None and name.startswith("s"):
             return self.shared.variance(name[1:])
         return self.mlp.variance(name)
 
@@ -420,7 +421,7 @@ class Experts(Branch):
         """
         if name in ("r", "sr"):
             return n
-        if name.startswith("s"):
+        if self.shared is not None and name.startswith("s"):
             return self.shared.fan_in(name[1:], n)
         return self.mlp.fan_in(name, n)
 

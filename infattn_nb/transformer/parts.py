@@ -9,7 +9,7 @@ __all__ = ['ATTENTION_MATRICES', 'MLP_MATRICES', 'ROUTER', 'MATRICES', 'LAST_MAT
 # %% ../../nbs/transformer/parts.ipynb #takes
 from dataclasses import dataclass, fields, replace
 from textwrap import fill
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Branch(Part):
         """
         return getattr(self, f"var_{name}")
 
-    def with_variances(self, values: dict) -> "Branch":
+    def with_variances(self, values: dict) -> Self:
         """The branch with other variances.
 
         Parameters

@@ -235,17 +235,14 @@ class Network(Part):
         b, s = x.mean.shape
         entropy = np.full((b, len(self.blocks), self.most_heads, s), np.nan)
         seen = np.full((*entropy.shape, s), np.nan) if scores else None
-        load = router_entropy = chosen_weight = busiest = None
-        if self.most_experts:
-            load = np.full((b, len(self.blocks), self.most_experts), np.nan)
-            router_entropy = np.full((b, len(self.blocks), s), np.nan)
-            chosen_weight = router_entropy.copy()
-            busiest = router_entropy[..., 0].copy()
+        load = np.full((b, len(self.blocks), self.most_experts), np.nan)
+        router_entropy, chosen_weight = np.full((2, b, len(self.blocks), s), np.nan)
+        busiest = np.full((b, len(self.blocks)), np.nan)
         streams = [x]
         for l, record in enumerate(records):
             streams.append(record.out)
             here = record.experts
-            if here is not None and load is not None:
+            if here is not None:
                 load[:, l, :here.Z.shape[2]] = here.load
                 router_entropy[:, l] = here.entropy
                 chosen_weight[:, l] = here.g.sum(-1)
@@ -259,8 +256,9 @@ class Network(Part):
             streams[-1], _ = self.last_norm.apply(streams[-1])
         places = zip(*((x.gram(), x.average(), x.units) for x in streams))
         gram, mean, units = (np.stack(x, axis=1) for x in places)
-        return Kept(gram, mean, units, entropy, seen, load, router_entropy,
-                    chosen_weight, busiest)
+        routed = load, router_entropy, chosen_weight, busiest
+        return Kept(gram, mean, units, entropy, seen,
+                    *routed if self.most_experts else ())
 
     def draw_chain(self, n, size, rng, coords=0, scores=False):
         "Exact draws of the forward pass."
@@ -674,10 +672,10 @@ class Kept(NamedTuple):
     units: np.ndarray
     entropy: np.ndarray # NaN where a block has fewer heads
     scores: np.ndarray | None
-    load: np.ndarray | None # None without experts
-    router_entropy: np.ndarray | None
-    chosen_weight: np.ndarray | None
-    busiest: np.ndarray | None
+    load: np.ndarray | None = None # None without experts
+    router_entropy: np.ndarray | None = None
+    chosen_weight: np.ndarray | None = None
+    busiest: np.ndarray | None = None
 
 # %% ../../nbs/transformer/passes.ipynb #gr-class
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import nightly
-from model_families import FAMILIES, config, model
+from model_families import FAMILIES, MIXTURES, config, model
 from model_flags import in_double
 from with_transformers import TORCH, torch, transformers
 from wrong_calls import rejects
@@ -216,7 +216,7 @@ def apart(run, losses, weights):
     return abs(run.loss[0] - losses).max(), max(of_weights.values())
 
 
-@pytest.mark.parametrize("kind", sorted(FAMILIES))
+@pytest.mark.parametrize("kind", sorted({*FAMILIES} - {*MIXTURES}))
 def test_every_family_starts_as_torch_does(kind):
     "The loss at the start, of all families that are read."
     with in_double():
@@ -224,6 +224,14 @@ def test_every_family_starts_as_torch_does(kind):
         one = OfTexts(kind) if encoders else OfWords(kind)
         found = ours(one, 0, learning_rate=0.1).loss[0, 0]
         assert found == pytest.approx(one.value().item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_a_mixture_that_was_read_is_not_trained(kind):
+    net = from_config(config(kind), TEXTS)
+    rejects(partial(net.program, readout="lm"), "`feedforward` must ")
+    words = "`feedforward` must be an MLP if a model is trained"
+    rejects(lambda: weights_of(net, module(kind), readout="lm"), words)
 
 
 CASES = [(kind, rule) for kind in SHAPES for rule in RULES]

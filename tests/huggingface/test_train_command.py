@@ -240,3 +240,9 @@ def test_control_c_in_a_terminal(here, name):
     assert os.waitstatus_to_exitcode(status) == 130
     assert "Traceback" not in said
     assert f"{name}: interrupted" in said
+
+
+def test_a_mixture_of_experts_is_rejected_at_once():
+    mixture = dict(model_type="mixtral", num_local_experts=4, num_hidden_layers=2)
+    with pytest.raises(ValueError, match="`config` must describe a model without exp"):
+        model_of(mixture, 3)

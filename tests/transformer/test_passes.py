@@ -380,6 +380,12 @@ LIMITS = {
         FeedForward(activation=gelu, gated=True, var_b1=0.5, var_3=2.0, var_b2=0.3),
         dict(parallel=True),
     ),
+    "a function of gates": (
+        SelfAttention(2, 3),
+        FeedForward(activation=relu, gated=True, gate_activation=gelu, var_3=2.0),
+        dict(norm_placement=None),  # a norm would remove the gradient along a token
+    ),
+    "sinks": (SelfAttention(2, var_q=4.0, var_sink=2.0), None, {}),
 }
 
 
