@@ -31,13 +31,8 @@ CHROMIUM = next(
         None,
         map(
             shutil.which,
-            (
-                "chromium-headless-shell",
-                "google-chrome",
-                "google-chrome-stable",
-                "chromium",
-                "chromium-browser",
-            ),
+            """chromium-headless-shell google-chrome google-chrome-stable
+            chromium chromium-browser""".split(),
         ),
     ),
     None,

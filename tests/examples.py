@@ -5,24 +5,9 @@ import re
 import numpy as np
 import results
 
-from infattn_nb import (
-    Attention,
-    AttentionDescent,
-    AttentionRegressor,
-    CircuitDescent,
-    CommonTokens,
-    FeedForward,
-    Norm,
-    Program,
-    Rotary,
-    ScaleMixture,
-    Tokens,
-    gradients,
-    limit,
-    limit_error,
-    report,
-    scan,
-)
+from infattn_nb import Attention, AttentionDescent, AttentionRegressor, CircuitDescent
+from infattn_nb import CommonTokens, FeedForward, Norm, Program, Rotary, ScaleMixture
+from infattn_nb import Tokens, gradients, limit, limit_error, report, scan
 from infattn_nb.distributions import Mixture
 from infattn_nb.huggingface import CoordinateCheck, RateTransfer
 from infattn_nb.initialisation import Thresholds

@@ -151,18 +151,10 @@ def made(kind, change):
         raise NotMade(f"{type(error).__name__}: {error}") from error
 
 
-ENCODERS = {
-    "bert",
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "electra",
-    "distilbert",
-    "vit",
-    "megatron-bert",
-    "xlm-roberta-xl",
-    "roberta-prelayernorm",
-}
+ENCODERS = set(
+    """bert roberta xlm-roberta camembert electra distilbert vit
+megatron-bert xlm-roberta-xl roberta-prelayernorm""".split()
+)
 ROW = np.random.default_rng(0).standard_normal((1, 48))
 IMAGES = np.random.default_rng(1).standard_normal((2, 1, 8, 8))
 

@@ -4,15 +4,8 @@ import numpy as np
 from conftest import large, least_p
 from gradient_cases import embeddings, readout_cov, statistics
 
-from infattn_nb import (
-    Block,
-    FeedForward,
-    Norm,
-    Rotary,
-    SelfAttention,
-    Transformer,
-    nonlinearities,
-)
+from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer
+from infattn_nb import nonlinearities
 
 
 def ensemble(c):

@@ -5,14 +5,8 @@ differentiation, no theory.
 
 import numpy as np
 
-from infattn_nb.transformer.explicit import (
-    by_heads,
-    merged,
-    normalised,
-    run_block,
-    softmax_of,
-    turned,
-)
+from infattn_nb.transformer.explicit import by_heads, merged, normalised, run_block
+from infattn_nb.transformer.explicit import softmax_of, turned
 
 
 def softmax(G):

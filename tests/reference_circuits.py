@@ -5,15 +5,8 @@ hand-written backpropagation at NTK rates; and the circuits they start from.
 import numpy as np
 
 from infattn_nb.attention.spec import AttentionSpec
-from infattn_nb.learning.circuits import (
-    NORM_EPS,
-    Circuits,
-    Depth,
-    ReadRows,
-    at_rows,
-    circuit_scores,
-    from_rows,
-)
+from infattn_nb.learning.circuits import NORM_EPS, Circuits, Depth, ReadRows, at_rows
+from infattn_nb.learning.circuits import circuit_scores, from_rows
 from infattn_nb.nonlinearities import softmax
 
 

@@ -2,16 +2,8 @@
 
 import numpy as np
 
-from infattn_nb import (
-    Attention,
-    AttentionDescent,
-    AttentionRegressor,
-    CircuitDescent,
-    Program,
-    Tokens,
-    Transformer,
-    train,
-)
+from infattn_nb import Attention, AttentionDescent, AttentionRegressor, CircuitDescent
+from infattn_nb import Program, Tokens, Transformer, train
 from infattn_nb.learning import make_recall
 from infattn_nb.netsor import attention
 from infattn_nb.nonlinearities import gelu, relu

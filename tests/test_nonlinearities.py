@@ -12,26 +12,9 @@ from hypothesis import strategies as st
 from public import PUBLIC
 
 from infattn_nb import Nonlinearity, nonlinearities
-from infattn_nb.nonlinearities import (
-    SLOPE_DUALS,
-    absolute,
-    clip,
-    cos,
-    erf,
-    gelu,
-    gelu_tanh,
-    identity,
-    leaky_relu,
-    quadratic,
-    relu,
-    sigmoid,
-    silu,
-    sin,
-    softmax,
-    softplus,
-    step,
-    tanh,
-)
+from infattn_nb.nonlinearities import SLOPE_DUALS, absolute, clip, cos, erf, gelu
+from infattn_nb.nonlinearities import gelu_tanh, identity, leaky_relu, quadratic, relu
+from infattn_nb.nonlinearities import sigmoid, silu, sin, softmax, softplus, step, tanh
 from infattn_nb.numerics.hermite import dual_quadrature
 from infattn_nb.theory import compose, product
 

@@ -19,16 +19,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 import torch
-from gradient_cases import (
-    CASES,
-    INDEPENDENT,
-    S,
-    case,
-    embeddings,
-    informative,
-    readout_cov,
-    statistics,
-)
+from gradient_cases import CASES, INDEPENDENT, S, case, embeddings, informative
+from gradient_cases import readout_cov, statistics
 
 SIZE, SIZE_INDEPENDENT, B = 1600, 6000, 100
 torch.set_num_threads(1)

@@ -16,16 +16,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.random import SeedSequence
-from program_cases import (
-    HOW,
-    LAW,
-    PROGRAMS,
-    STEPS,
-    Y,
-    quantiles,
-    watched_program,
-    written,
-)
+from program_cases import HOW, LAW, PROGRAMS, STEPS, Y, quantiles, watched_program
+from program_cases import written
 
 from infattn_nb.nonlinearities import relu, tanh, times
 from infattn_nb.training.losses import batch_at

@@ -8,17 +8,10 @@ from scipy.stats import ks_2samp, kstest
 
 from infattn_nb import Attention, Tokens
 from infattn_nb.attention import gram_sums
-from infattn_nb.attention.gram_sums import (
-    add_pattern,
-    explicit_sums,
-    nested_sums,
-    patterns,
-    random_signs,
-    signs_save,
-    sums_by_signs,
-    sums_of_long_runs,
-    sums_of_runs,
-)
+from infattn_nb.attention.gram_sums import add_pattern, explicit_sums, nested_sums
+from infattn_nb.attention.gram_sums import patterns, random_signs, signs_save
+from infattn_nb.attention.gram_sums import sums_by_signs, sums_of_long_runs
+from infattn_nb.attention.gram_sums import sums_of_runs
 from infattn_nb.nonlinearities import absolute, leaky_relu, relu
 from infattn_nb.numerics.stand_ins import Mirror, Mirrored
 

@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from infattn_nb.attention.heads import (
-    by_head,
-    by_key,
-    squares_over_keys,
-    squares_over_queries,
-)
+from infattn_nb.attention.heads import by_head, by_key, squares_over_keys
+from infattn_nb.attention.heads import squares_over_queries
 
 
 @pytest.mark.parametrize("r", [1, 4, 9])

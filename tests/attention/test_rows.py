@@ -9,15 +9,8 @@ from row_cases import YS, tails
 from scipy.special import ndtr
 
 from infattn_nb import Attention, Tokens
-from infattn_nb.attention.rows import (
-    ROUGH_MESH,
-    Row,
-    independent,
-    joins,
-    row_law,
-    row_mixture,
-    row_points,
-)
+from infattn_nb.attention.rows import ROUGH_MESH, Row, independent, joins, row_law
+from infattn_nb.attention.rows import row_mixture, row_points
 from infattn_nb.convergence import participation_moments
 from infattn_nb.distributions import mixture_of_heads
 from infattn_nb.nonlinearities import identity, relu, softmax, tanh

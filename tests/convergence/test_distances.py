@@ -5,32 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from conftest import nightly
-from scipy.stats import (
-    beta,
-    cauchy,
-    expon,
-    gamma,
-    gaussian_kde,
-    halfnorm,
-    laplace,
-    lognorm,
-    norm,
-    pareto,
-    rv_histogram,
-    t,
-    truncnorm,
-    uniform,
-)
+from scipy.stats import beta, cauchy, expon, gamma, gaussian_kde, halfnorm, laplace
+from scipy.stats import lognorm, norm, pareto, rv_histogram, t, truncnorm, uniform
 
-from infattn_nb import (
-    Attention,
-    CommonTokens,
-    ScaleMixture,
-    Tokens,
-    kl_divergence,
-    paired_kl,
-    total_variation,
-)
+from infattn_nb import Attention, CommonTokens, ScaleMixture, Tokens, kl_divergence
+from infattn_nb import paired_kl, total_variation
 from infattn_nb.convergence import hellinger, kde, kde_kl, kde_trials, wasserstein
 from infattn_nb.nonlinearities import identity, relu
 from infattn_nb.numerics import parallel

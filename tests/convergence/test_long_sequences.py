@@ -15,15 +15,9 @@ from scipy.special import gamma
 
 from infattn_nb import Attention, Tokens
 from infattn_nb.attention.rows import ROUGH_MESH, Mesh, row_mixture, row_points
-from infattn_nb.convergence import (
-    effective_alpha,
-    entropy,
-    mean_entropy,
-    participation_moments,
-    poisson_dirichlet_limit,
-    row_overlap,
-    width_term,
-)
+from infattn_nb.convergence import effective_alpha, entropy, mean_entropy
+from infattn_nb.convergence import participation_moments, poisson_dirichlet_limit
+from infattn_nb.convergence import row_overlap, width_term
 from infattn_nb.distributions import mixture_of_heads
 from infattn_nb.nonlinearities import identity, softmax
 

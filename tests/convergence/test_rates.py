@@ -8,15 +8,8 @@ from conftest import nightly
 from scipy.stats import norm
 
 from infattn_nb import Attention, CommonTokens, ScaleMixture, Tokens, paired_kl
-from infattn_nb.convergence import (
-    first_order,
-    fluctuations,
-    kde,
-    kl_constant,
-    noise_floor,
-    scaled_difference,
-    smoothed,
-)
+from infattn_nb.convergence import first_order, fluctuations, kde, kl_constant
+from infattn_nb.convergence import noise_floor, scaled_difference, smoothed
 from infattn_nb.convergence.rates import _stencil
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from infattn_nb.numerics.quadrature import line

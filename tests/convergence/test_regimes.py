@@ -10,14 +10,8 @@ from conftest import nightly
 from scipy.stats import ks_2samp, norm
 
 from infattn_nb import Attention, Program, ScaleMixture, Tokens, limit_error, paired_kl
-from infattn_nb.convergence import (
-    gaussian_distances,
-    gaussian_limits,
-    importance_tail,
-    tail_probability,
-    tied_law,
-    tied_scores,
-)
+from infattn_nb.convergence import gaussian_distances, gaussian_limits, importance_tail
+from infattn_nb.convergence import tail_probability, tied_law, tied_scores
 from infattn_nb.convergence.regimes import DISTANCES, LimitErrorResult
 from infattn_nb.distributions.scale_mixture import value_and_error
 from infattn_nb.netsor import ProgramTokens

@@ -8,18 +8,9 @@ from scipy.stats import ks_2samp
 
 from infattn_nb import Attention, CommonTokens, Tokens
 from infattn_nb.attention import simulate_dense
-from infattn_nb.convergence import (
-    cross_mask,
-    distance_bias,
-    equicorrelated,
-    gaussian,
-    positions,
-    rademacher,
-    simulate_weights,
-    sparse,
-    student,
-    uniform,
-)
+from infattn_nb.convergence import cross_mask, distance_bias, equicorrelated, gaussian
+from infattn_nb.convergence import positions, rademacher, simulate_weights, sparse
+from infattn_nb.convergence import student, uniform
 from infattn_nb.nonlinearities import identity, relu, tanh
 
 KINDS = {

@@ -8,12 +8,8 @@ from scipy.stats import binom, norm
 
 from infattn_nb import ScaleMixture
 from infattn_nb.distributions import Mixture, mixture_of_heads
-from infattn_nb.distributions.scale_mixture import (
-    _merged,
-    _merged_roughly,
-    unwatched_tails,
-    value_and_error,
-)
+from infattn_nb.distributions.scale_mixture import _merged, _merged_roughly
+from infattn_nb.distributions.scale_mixture import unwatched_tails, value_and_error
 
 
 def mixture(**fields):

@@ -879,21 +879,8 @@ def test_defaults_that_a_file_leaves_out():
     ) == (4096, 32, 32, 11008, 1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for kind in (
-            "llama",
-            "mistral",
-            "qwen2",
-            "bert",
-            "gpt2",
-            "gptj",
-            "phi",
-            "granite",
-            "cohere",
-            "starcoder2",
-            "opt",
-            "falcon",
-            "distilbert",
-        ):
+        for kind in """llama mistral qwen2 bert gpt2 gptj phi granite cohere
+        starcoder2 opt falcon distilbert""".split():
             full, empty = (
                 from_config(x, 4)
                 for x in (

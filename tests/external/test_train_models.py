@@ -39,25 +39,8 @@ SHAPES = dict(
     bloom=dict(hidden_size=16, n_head=2),
     vit=SMALL,
 )
-WORDS = (
-    "gpt2",
-    "opt",
-    "gpt_neox",
-    "llama",
-    "qwen3",
-    "olmo2",
-    "gemma2",
-    "phi",
-    "falcon",
-    "bloom",
-)
-DROPOUT = (
-    "attention_dropout",
-    "hidden_dropout",
-    "attn_pdrop",
-    "embd_pdrop",
-    "resid_pdrop",
-)
+WORDS = "gpt2 opt gpt_neox llama qwen3 olmo2 gemma2 phi falcon bloom".split()
+DROPOUT = "attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop".split()
 
 
 def module(kind, head=True, **more):

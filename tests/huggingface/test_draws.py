@@ -7,21 +7,8 @@ import warnings
 
 import numpy as np
 import pytest
-from drawn_modules import (
-    LAWS,
-    ROLES,
-    SAID,
-    SMALL,
-    TEXT,
-    H,
-    L,
-    Own,
-    V,
-    described,
-    n,
-    read,
-    sines,
-)
+from drawn_modules import LAWS, ROLES, SAID, SMALL, TEXT, H, L, Own, V, described, n
+from drawn_modules import read, sines
 from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import from_config, from_torch, initialise

@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 
 from infattn_nb import SelfAttention
-from infattn_nb.huggingface.masks import (
-    alibi,
-    both_allow,
-    masked_by,
-    of_torch,
-    windowed,
-)
+from infattn_nb.huggingface.masks import alibi, both_allow, masked_by, of_torch
+from infattn_nb.huggingface.masks import windowed
 
 
 def attends(mask, s):

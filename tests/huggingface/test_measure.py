@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-from infattn_nb.huggingface.measure import (
-    activation_of,
-    settled,
-    shift_of,
-    shifted,
-    variances_of,
-)
+from infattn_nb.huggingface.measure import activation_of, settled, shift_of, shifted
+from infattn_nb.huggingface.measure import variances_of
 from infattn_nb.nonlinearities import gelu, relu, silu, slope
 
 

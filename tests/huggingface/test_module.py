@@ -17,13 +17,8 @@ from infattn_nb.huggingface.config import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import Departure, handles_of
 from infattn_nb.initialisation import Scan, with_rule
 from infattn_nb.initialisation.diagnosis import depth_ratio, drawn
-from infattn_nb.initialisation.quantities import (
-    PEERS,
-    WIDTH,
-    Thresholds,
-    quantity,
-    standing,
-)
+from infattn_nb.initialisation.quantities import PEERS, WIDTH, Thresholds, quantity
+from infattn_nb.initialisation.quantities import standing
 from infattn_nb.initialisation.report import departures_said
 from infattn_nb.initialisation.rules import scaled
 

@@ -9,15 +9,8 @@ from conftest import nightly
 from wrong_calls import rejects
 
 from infattn_nb import from_config, train
-from infattn_nb.huggingface import (
-    CoordinateCheck,
-    RateTransfer,
-    coordinate_check,
-    next_tokens,
-    rate_transfer,
-    transfer,
-    widened,
-)
+from infattn_nb.huggingface import CoordinateCheck, RateTransfer, coordinate_check
+from infattn_nb.huggingface import next_tokens, rate_transfer, transfer, widened
 
 CONFIG = dict(
     model_type="gpt2",

@@ -10,18 +10,9 @@ from scan_cases import SMALL, WORDS, numbers
 
 from infattn_nb import Block, FeedForward, Norm, SelfAttention, Transformer
 from infattn_nb import report as draw_report
-from infattn_nb.initialisation.diagnosis import (
-    attended,
-    depth_ratio,
-    diagnose,
-    drawn,
-    joined,
-    kernel_share,
-    living_norms,
-    score_ratio,
-    spread,
-    typical_norm,
-)
+from infattn_nb.initialisation.diagnosis import attended, depth_ratio, diagnose, drawn
+from infattn_nb.initialisation.diagnosis import joined, kernel_share, living_norms
+from infattn_nb.initialisation.diagnosis import score_ratio, spread, typical_norm
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
 

@@ -8,12 +8,8 @@ from report_cases import TINY, small
 
 from infattn_nb import from_config
 from infattn_nb import report as draw_report
-from infattn_nb.initialisation.head_loss import (
-    _mean_shifted,
-    _products,
-    expected_loss,
-    head_loss,
-)
+from infattn_nb.initialisation.head_loss import _mean_shifted, _products, expected_loss
+from infattn_nb.initialisation.head_loss import head_loss
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
 

@@ -5,17 +5,8 @@ import pytest
 from conftest import nightly
 from report_cases import small
 
-from infattn_nb import (
-    Attention,
-    Block,
-    Norm,
-    Rotary,
-    SelfAttention,
-    Tokens,
-    Transformer,
-    from_config,
-    limit_error,
-)
+from infattn_nb import Attention, Block, Norm, Rotary, SelfAttention, Tokens
+from infattn_nb import Transformer, from_config, limit_error
 from infattn_nb.initialisation.measured import default_size, first_layer
 from infattn_nb.initialisation.rules import scaled
 from infattn_nb.nonlinearities import identity

@@ -10,17 +10,9 @@ from scan_cases import NAMES, SMALL, WORDS, numbers, powers
 
 from infattn_nb import Block, FeedForward, Transformer, report, scan
 from infattn_nb.initialisation.diagnosis import dead_matrices, drawn
-from infattn_nb.initialisation.quantities import (
-    QUANTITIES,
-    WIDTH,
-    Thresholds,
-    ends_of,
-    judge,
-    number_said,
-    quantity,
-    range_by_seed,
-    score_of,
-)
+from infattn_nb.initialisation.quantities import QUANTITIES, WIDTH, Thresholds, ends_of
+from infattn_nb.initialisation.quantities import judge, number_said, quantity
+from infattn_nb.initialisation.quantities import range_by_seed, score_of
 
 GOOD = dict(
     dead=0.0,

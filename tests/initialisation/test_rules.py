@@ -6,24 +6,11 @@ import numpy as np
 import pytest
 from scan_cases import SMALL, WORDS
 
-from infattn_nb import (
-    Block,
-    FeedForward,
-    Norm,
-    Rotary,
-    SelfAttention,
-    Transformer,
-    from_config,
-    scan,
-)
+from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer
+from infattn_nb import from_config, scan
 from infattn_nb.initialisation import with_rule
-from infattn_nb.initialisation.rules import (
-    PUBLISHED_RULES,
-    follows,
-    scaled,
-    score_scale_of,
-    strength_of,
-)
+from infattn_nb.initialisation.rules import PUBLISHED_RULES, follows, scaled
+from infattn_nb.initialisation.rules import score_scale_of, strength_of
 from infattn_nb.nonlinearities import relu, silu
 
 

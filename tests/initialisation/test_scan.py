@@ -14,16 +14,8 @@ from conftest import nightly
 from scan_cases import NAMES, SMALL, WORDS, numbers, powers
 from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
-from infattn_nb import (
-    Block,
-    FeedForward,
-    Nonlinearity,
-    Rotary,
-    SelfAttention,
-    Transformer,
-    report,
-    scan,
-)
+from infattn_nb import Block, FeedForward, Nonlinearity, Rotary, SelfAttention
+from infattn_nb import Transformer, report, scan
 from infattn_nb.initialisation import Scan, with_rule
 from infattn_nb.initialisation.diagnosis import diagnose, joined
 from infattn_nb.initialisation.quantities import Thresholds

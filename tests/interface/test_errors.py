@@ -10,26 +10,11 @@ from error_cases import steep_moment
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
-from infattn_nb import (
-    Attention,
-    AttentionDescent,
-    AttentionRegressor,
-    CircuitDescent,
-    Nonlinearity,
-    Program,
-    Tokens,
-    Transformer,
-    limit,
-)
+from infattn_nb import Attention, AttentionDescent, AttentionRegressor, CircuitDescent
+from infattn_nb import Nonlinearity, Program, Tokens, Transformer, limit
 from infattn_nb.convergence import mean_entropy, participation_moments, row_overlap
-from infattn_nb.nonlinearities import (
-    clip,
-    identity,
-    leaky_relu,
-    relu,
-    slope_moments,
-    tanh,
-)
+from infattn_nb.nonlinearities import clip, identity, leaky_relu, relu, slope_moments
+from infattn_nb.nonlinearities import tanh
 from infattn_nb.numerics import psd_factor, wishart_factor
 from infattn_nb.numerics.workers import threads_start
 from infattn_nb.paper import sweep

@@ -19,15 +19,8 @@ import numpy as np
 import pytest
 from conftest import nightly
 
-from infattn_nb import (
-    Attention,
-    HierarchicalGaussian,
-    Program,
-    ScaleMixture,
-    Tokens,
-    paired_kl,
-    simulate,
-)
+from infattn_nb import Attention, HierarchicalGaussian, Program, ScaleMixture, Tokens
+from infattn_nb import paired_kl, simulate
 from infattn_nb.attention import simulate_dense
 from infattn_nb.convergence import rademacher, simulate_weights, tied_scores
 from infattn_nb.netsor import mlp

@@ -8,22 +8,10 @@ import numpy as np
 import pytest
 
 from infattn_nb import FeedForward, Program, Tokens, Transformer, netsor, simulate
-from infattn_nb.nonlinearities import (
-    ACTIVATIONS,
-    NAMED,
-    Nonlinearity,
-    gelu_tanh,
-    named,
-    tanh,
-)
-from infattn_nb.theory import (
-    averages,
-    break_pseudo_lipschitz,
-    compose,
-    gaussian_mean,
-    growth,
-    product,
-)
+from infattn_nb.nonlinearities import ACTIVATIONS, NAMED, Nonlinearity, gelu_tanh, named
+from infattn_nb.nonlinearities import tanh
+from infattn_nb.theory import averages, break_pseudo_lipschitz, compose, gaussian_mean
+from infattn_nb.theory import growth, product
 
 P = Program()
 X1, X2 = P.inputs(np.eye(2))

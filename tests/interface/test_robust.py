@@ -13,29 +13,12 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from infattn_nb import (
-    Attention,
-    AttentionRegressor,
-    HierarchicalGaussian,
-    Nonlinearity,
-    Program,
-    Tokens,
-    Transformer,
-    limit,
-    limit_error,
-)
+from infattn_nb import Attention, AttentionRegressor, HierarchicalGaussian, Nonlinearity
+from infattn_nb import Program, Tokens, Transformer, limit, limit_error
 from infattn_nb.netsor import score_paths
 from infattn_nb.netsor.score_paths import Batch
-from infattn_nb.nonlinearities import (
-    gelu,
-    gelu_tanh,
-    identity,
-    leaky_relu,
-    relu,
-    silu,
-    softplus,
-    tanh,
-)
+from infattn_nb.nonlinearities import gelu, gelu_tanh, identity, leaky_relu, relu, silu
+from infattn_nb.nonlinearities import softplus, tanh
 from infattn_nb.numerics import linalg as factors
 from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower

@@ -12,37 +12,17 @@ import pandas as pd
 import pytest
 from conftest import least_p, nightly
 from numpy.random import SeedSequence, default_rng
-from reference_circuits import (
-    OF_TORCH,
-    Plain,
-    Wide,
-    WrongRates,
-    composition,
-    data,
-    distances,
-    last_scores,
-    letters_shown,
-    one_rate,
-    rms,
-    same,
-    side_by_side,
-)
+from reference_circuits import OF_TORCH, Plain, Wide, WrongRates, composition, data
+from reference_circuits import distances, last_scores, letters_shown, one_rate, rms
+from reference_circuits import same, side_by_side
 from scipy.stats import ks_2samp
 
 from infattn_nb import AttentionDescent, CircuitDescent, Transformer
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning import make_recall
-from infattn_nb.learning.circuits import (
-    Circuits,
-    Depth,
-    ReadRows,
-    backward,
-    circuit_scores,
-    forward,
-    named,
-    random_circuits,
-    theta,
-)
+from infattn_nb.learning.circuits import Circuits, Depth, ReadRows, backward
+from infattn_nb.learning.circuits import circuit_scores, forward, named, random_circuits
+from infattn_nb.learning.circuits import theta
 from infattn_nb.numerics import parallel
 
 ROOT = Path(__file__).parents[2]

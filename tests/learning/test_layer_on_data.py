@@ -8,12 +8,8 @@ from regressor_cases import data, layer_target
 from scipy.stats import multivariate_normal
 
 from infattn_nb.attention.spec import AttentionSpec
-from infattn_nb.learning.layer_on_data import (
-    Likelihood,
-    cholesky,
-    inverse_of_triangle,
-    training_layer,
-)
+from infattn_nb.learning.layer_on_data import Likelihood, cholesky, inverse_of_triangle
+from infattn_nb.learning.layer_on_data import training_layer
 from infattn_nb.learning.sequences import padded, stacked
 
 pytestmark = ROUGH_POSTERIOR

@@ -15,17 +15,8 @@ import pandas as pd
 import pytest
 from conftest import ROUGH_POSTERIOR, nightly
 from numpy.random import default_rng
-from regressor_cases import (
-    MANY,
-    brute,
-    bump,
-    data,
-    layer_target,
-    normal_grid,
-    ragged,
-    scalar_case,
-    weights,
-)
+from regressor_cases import MANY, brute, bump, data, layer_target, normal_grid, ragged
+from regressor_cases import scalar_case, weights
 from scikit_learn import OneToken, check
 from scipy.integrate import quad
 from scipy.stats import kstest, multivariate_normal, norm
@@ -44,12 +35,8 @@ from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
 from infattn_nb.learning.sequences import padded, stacked
 from infattn_nb.nonlinearities import identity
 from infattn_nb.numerics import parallel
-from infattn_nb.numerics.smc import (
-    borrowed_metric,
-    cloud_at,
-    hamiltonian_move,
-    leapfrog,
-)
+from infattn_nb.numerics.smc import borrowed_metric, cloud_at, hamiltonian_move
+from infattn_nb.numerics.smc import leapfrog
 
 pytestmark = ROUGH_POSTERIOR
 

@@ -9,17 +9,8 @@ from scipy.stats import norm
 
 from infattn_nb import Program, limit
 from infattn_nb.netsor import conv1d, mlp, rnn
-from infattn_nb.nonlinearities import (
-    absolute,
-    cos,
-    erf,
-    gelu,
-    leaky_relu,
-    relu,
-    sigmoid,
-    sin,
-    tanh,
-)
+from infattn_nb.nonlinearities import absolute, cos, erf, gelu, leaky_relu, relu
+from infattn_nb.nonlinearities import sigmoid, sin, tanh
 
 pytestmark = BEYOND_THEOREM
 

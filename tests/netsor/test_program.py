@@ -17,15 +17,8 @@ from conftest import BEYOND_THEOREM, nightly
 from netsor_cases import PROGRAMS, Σ, crosswise, mlp_then_attention, program, repeated
 from scipy.stats import ks_2samp
 
-from infattn_nb import (
-    AssumptionError,
-    AssumptionWarning,
-    Attention,
-    Program,
-    Tokens,
-    limit,
-    simulate,
-)
+from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program, Tokens
+from infattn_nb import limit, simulate
 from infattn_nb.attention import simulate_dense
 from infattn_nb.netsor import ProgramTokens, attention, mlp
 from infattn_nb.netsor.nodes import Score

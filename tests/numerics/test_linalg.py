@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from conftest import columns, least_p
 
-from infattn_nb.numerics.linalg import (
-    bartlett,
-    bartlett_of,
-    eigen_root,
-    psd_factor,
-    root,
-    thin,
-    wishart_triangle,
-)
+from infattn_nb.numerics.linalg import bartlett, bartlett_of, eigen_root, psd_factor
+from infattn_nb.numerics.linalg import root, thin, wishart_triangle
 
 
 @pytest.mark.power("Kolmogorov–Smirnov at 6,000 draws")

@@ -9,13 +9,8 @@ import pytest
 from scipy.optimize import minimize
 
 from infattn_nb.numerics import quadrature
-from infattn_nb.numerics.quadrature import (
-    _lowest,
-    gauss,
-    gauss_logs,
-    jacobi,
-    jacobi_of_moments,
-)
+from infattn_nb.numerics.quadrature import _lowest, gauss, gauss_logs, jacobi
+from infattn_nb.numerics.quadrature import jacobi_of_moments
 
 
 def test_gauss_rules(m=6):

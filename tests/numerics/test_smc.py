@@ -7,17 +7,9 @@ from regressor_cases import bump
 from scipy.stats import norm
 
 from infattn_nb.numerics import smc
-from infattn_nb.numerics.smc import (
-    Moves,
-    borrowed_metric,
-    climb,
-    cloud_at,
-    hamiltonian_move,
-    islands,
-    next_temperature,
-    pool,
-    systematic,
-)
+from infattn_nb.numerics.smc import Moves, borrowed_metric, climb, cloud_at
+from infattn_nb.numerics.smc import hamiltonian_move, islands, next_temperature, pool
+from infattn_nb.numerics.smc import systematic
 
 DIM = 3
 PRECISION = np.array([4.0, 1.0, 0.25])  # of the likelihood of each latent

@@ -9,17 +9,9 @@ from scipy.stats import chi2, kstest, norm, qmc
 from infattn_nb import Attention, Tokens
 from infattn_nb.nonlinearities import identity
 from infattn_nb.numerics import stand_ins
-from infattn_nb.numerics.stand_ins import (
-    Inflated,
-    InflatedScores,
-    Mirror,
-    Mirrored,
-    NormalsOfPaths,
-    Quasi,
-    Streams,
-    chisquare_pair,
-    sobol_normals,
-)
+from infattn_nb.numerics.stand_ins import Inflated, InflatedScores, Mirror, Mirrored
+from infattn_nb.numerics.stand_ins import NormalsOfPaths, Quasi, Streams, chisquare_pair
+from infattn_nb.numerics.stand_ins import sobol_normals
 
 NORMALS = {
     "Generator": lambda: default_rng(0),

@@ -17,16 +17,8 @@ from infattn_nb.nonlinearities import clip, relu
 from infattn_nb.numerics import psd_factor
 from infattn_nb.numerics.quadrature import line
 from infattn_nb.paper import figures, paper_layer, read_table, sweep
-from infattn_nb.paper.figures import (
-    GRID,
-    HEAD_WIDTH,
-    HEADS,
-    LOW_RANK_HEADS,
-    PLANS,
-    STUDIES,
-    WIDTHS,
-    jobs_of,
-)
+from infattn_nb.paper.figures import GRID, HEAD_WIDTH, HEADS, LOW_RANK_HEADS, PLANS
+from infattn_nb.paper.figures import STUDIES, WIDTHS, jobs_of
 from infattn_nb.paper.tables import matching_rows
 
 DATA = Path(__file__).parents[2] / "nbs/data"

@@ -531,21 +531,8 @@ def report(found, check):
 
 @pytest.mark.parametrize(
     "check",
-    [
-        "fits",
-        "figures",
-        "contrast",
-        "code",
-        "words",
-        "hints",
-        "openings",
-        "small",
-        "labels",
-        "tall",
-        "titles",
-        "folds",
-        "errors",
-    ],
+    """fits figures contrast code words hints openings small labels tall titles
+    folds errors""".split(),
 )
 def test_every_page(found, check):
     """No page wider than its window, no figure cut, contrast at least 4.5, no line of

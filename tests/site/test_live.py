@@ -15,21 +15,9 @@ import numpy as np
 import pytest
 from conftest import CHROMIUM, browser
 from scipy.stats import ks_2samp
-from tables import (
-    CORRECTED,
-    FINITE,
-    HEADS,
-    JUDGED,
-    POINTS,
-    TAUS,
-    TOKENS,
-    correction_entry,
-    judge_entry,
-    law_entry,
-    layer_at,
-    limit_entry,
-    mlp_limit,
-)
+from tables import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
+from tables import correction_entry, judge_entry, law_entry, layer_at, limit_entry
+from tables import mlp_limit
 from test_search import NODE
 from written import NBS
 
@@ -179,13 +167,7 @@ def test_the_calculator_is_the_library():
 
 
 def test_tables_are_small_and_whole():
-    for name in (
-        "kernel.json",
-        "map.json",
-        "theorem.json",
-        "finite.json",
-        "judge.json",
-    ):
+    for name in "kernel.json map.json theorem.json finite.json judge.json".split():
         assert (NBS / "data" / name).stat().st_size < 300e3
     table = stored("kernel.json")
     assert table["tau"] == list(TAUS)

@@ -47,14 +47,11 @@ def test_wheel_holds_the_package_alone(wheel):
         "infattn_nb",
         f"infattn_nb-{CFG['version']}.dist-info",
     }
-    assert {
-        "infattn_nb/py.typed",
-        "infattn_nb/__init__.pyi",
-        "infattn_nb/infattn.mplstyle",
-        "infattn_nb/initialisation/report.html",
-        "infattn_nb/attention/layer.py",
-        "infattn_nb/paper/command.py",
-    } <= set(names)
+    assert set(
+        """infattn_nb/py.typed infattn_nb/__init__.pyi
+    infattn_nb/infattn.mplstyle infattn_nb/initialisation/report.html
+    infattn_nb/attention/layer.py infattn_nb/paper/command.py""".split()
+    ) <= set(names)
 
 
 def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
@@ -149,22 +146,9 @@ def imported(module_name, path):
         )
 
 
-ORDER = [
-    "numerics",
-    "nonlinearities",
-    "plotting",
-    "distributions",
-    "attention",
-    "netsor",
-    "training",
-    "theory",
-    "convergence",
-    "transformer",
-    "huggingface",
-    "initialisation",
-    "learning",
-    "paper",
-]
+ORDER = """numerics nonlinearities plotting distributions attention netsor
+training theory convergence transformer huggingface initialisation learning
+paper""".split()
 
 
 def level(module):

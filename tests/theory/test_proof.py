@@ -10,23 +10,10 @@ from scipy.stats import norm
 from theorem_cases import DF, LAYER, Σ, F
 
 from infattn_nb import Attention, Tokens
-from infattn_nb.nonlinearities import (
-    absolute,
-    clip,
-    cos,
-    erf,
-    quadratic,
-    relu,
-    tanh,
-    times,
-)
-from infattn_nb.theory import (
-    averaged_constant,
-    break_pseudo_lipschitz,
-    compose,
-    gaussian_mean,
-    split,
-)
+from infattn_nb.nonlinearities import absolute, clip, cos, erf, quadratic, relu, tanh
+from infattn_nb.nonlinearities import times
+from infattn_nb.theory import averaged_constant, break_pseudo_lipschitz, compose
+from infattn_nb.theory import gaussian_mean, split
 from infattn_nb.theory.proof import _conditional_variances, _parts_of_block
 
 pytestmark = BEYOND_THEOREM

@@ -12,28 +12,10 @@ from hypothesis import strategies as st
 from test_nonlinearities import READY as WITH_DUAL
 
 from infattn_nb import Nonlinearity, Program
-from infattn_nb.nonlinearities import (
-    cos,
-    gelu,
-    identity,
-    leaky_relu,
-    quadratic,
-    relu,
-    sigmoid,
-    sin,
-    softmax,
-    softplus,
-    step,
-    tanh,
-    times,
-)
-from infattn_nb.theory import (
-    break_pseudo_lipschitz,
-    compose,
-    growth,
-    product,
-    softmax_weight,
-)
+from infattn_nb.nonlinearities import cos, gelu, identity, leaky_relu, quadratic, relu
+from infattn_nb.nonlinearities import sigmoid, sin, softmax, softplus, step, tanh, times
+from infattn_nb.theory import break_pseudo_lipschitz, compose, growth, product
+from infattn_nb.theory import softmax_weight
 from infattn_nb.theory.pseudo_lipschitz import attack
 
 READY = [φ for φ in WITH_DUAL if φ is not step] + [leaky_relu(-2.0)]

@@ -18,14 +18,8 @@ from infattn_nb import AssumptionError, Program, limit, simulate
 from infattn_nb.netsor import attention
 from infattn_nb.netsor.nodes import Score
 from infattn_nb.nonlinearities import relu, tanh
-from infattn_nb.theory import (
-    ExchangeableScores,
-    cumulants,
-    quadratic_form,
-    score_cov,
-    score_gram,
-    variance_gamma,
-)
+from infattn_nb.theory import ExchangeableScores, cumulants, quadratic_form, score_cov
+from infattn_nb.theory import score_gram, variance_gamma
 
 
 def program(phi, pairs, var=(1.0, 1.0)):

@@ -3,16 +3,8 @@
 import numpy as np
 import pytest
 
-from infattn_nb.training.losses import (
-    LOSSES,
-    Everywhere,
-    Logistic,
-    Softmax,
-    batch_at,
-    loss_of,
-    on_own_rows,
-    tried,
-)
+from infattn_nb.training.losses import LOSSES, Everywhere, Logistic, Softmax, batch_at
+from infattn_nb.training.losses import loss_of, on_own_rows, tried
 
 rng = np.random.default_rng(0)
 F = 3 * rng.standard_normal((5, 4, 3))

@@ -12,13 +12,8 @@ from infattn_nb.netsor.kinds import Normalize
 from infattn_nb.netsor.revealed import State
 from infattn_nb.nonlinearities import relu, tanh, times
 from infattn_nb.training import SGD, Adam, AdamW, Lion, Muon
-from infattn_nb.training.optimizers import (
-    MUP,
-    OPTIMIZERS,
-    Optimizer,
-    clipped,
-    muon_step,
-)
+from infattn_nb.training.optimizers import MUP, OPTIMIZERS, Optimizer, clipped
+from infattn_nb.training.optimizers import muon_step
 from infattn_nb.transformer.as_program import ScoreSoftmax
 
 pytestmark = BEYOND_THEOREM

@@ -22,44 +22,16 @@ import pandas as pd
 import programs
 import pytest
 from conftest import BEYOND_THEOREM, columns, least_p, nightly
-from program_cases import (
-    HOW,
-    LAW,
-    PROGRAMS,
-    STEPS,
-    WIDTH,
-    Σ,
-    Y,
-    network,
-    watched_program,
-    written,
-)
+from program_cases import HOW, LAW, PROGRAMS, STEPS, WIDTH, Σ, Y, network
+from program_cases import watched_program, written
 from revealed_cases import p_of_law, quiet, trained
 
-from infattn_nb import (
-    AttentionDescent,
-    CircuitDescent,
-    Nonlinearity,
-    Program,
-    Transformer,
-    gradients,
-    limit,
-    simulate,
-    train,
-)
+from infattn_nb import AttentionDescent, CircuitDescent, Nonlinearity, Program
+from infattn_nb import Transformer, gradients, limit, simulate, train
 from infattn_nb.netsor import attention, mlp
 from infattn_nb.netsor.nodes import Input
-from infattn_nb.nonlinearities import (
-    absolute,
-    cos,
-    erf,
-    gelu,
-    leaky_relu,
-    relu,
-    sin,
-    softmax,
-    tanh,
-)
+from infattn_nb.nonlinearities import absolute, cos, erf, gelu, leaky_relu, relu, sin
+from infattn_nb.nonlinearities import softmax, tanh
 from infattn_nb.numerics import parallel
 from infattn_nb.training import programs as training
 

@@ -10,19 +10,9 @@ from infattn_nb import AttentionDescent, CircuitDescent, Program, train
 from infattn_nb.learning import make_recall
 from infattn_nb.nonlinearities import relu
 from infattn_nb.training.losses import Squared, batch_at, own_batches
-from infattn_nb.training.run import (
-    Batches,
-    Diverged,
-    Learner,
-    NetworkBlock,
-    Problem,
-    Record,
-    at_a_rate,
-    largest_eigenvalues,
-    look_at,
-    run,
-    stable_rate,
-)
+from infattn_nb.training.run import Batches, Diverged, Learner, NetworkBlock, Problem
+from infattn_nb.training.run import Record, at_a_rate, largest_eigenvalues, look_at, run
+from infattn_nb.training.run import stable_rate
 
 rng = default_rng(0)
 X = rng.standard_normal((9, 3))

@@ -10,16 +10,8 @@ from block_cases import COV, agree, net
 from conftest import nightly
 from reference import explicit
 
-from infattn_nb import (
-    Attention,
-    Block,
-    FeedForward,
-    Norm,
-    Rotary,
-    SelfAttention,
-    Tokens,
-    Transformer,
-)
+from infattn_nb import Attention, Block, FeedForward, Norm, Rotary, SelfAttention
+from infattn_nb import Tokens, Transformer
 from infattn_nb.initialisation import Thresholds
 from infattn_nb.nonlinearities import identity, relu, silu, tanh
 from infattn_nb.nonlinearities import softmax as exact_softmax

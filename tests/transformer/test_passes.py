@@ -7,16 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import least_p, nightly
-from gradient_cases import (
-    CASES,
-    INDEPENDENT,
-    attention,
-    case,
-    feedforward,
-    informative,
-    readout_cov,
-    statistics,
-)
+from gradient_cases import CASES, INDEPENDENT, attention, case, feedforward, informative
+from gradient_cases import readout_cov, statistics
 from passes_cases import BY_HAND, drawn, ensemble, of, readout, smallest, stored
 from reference import Explicit
 from scipy.stats import ks_2samp
