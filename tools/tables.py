@@ -477,6 +477,7 @@ SMALL = (
         patch_size=8,
         rotary_dim=4,
         num_experts=4,
+        num_experts_per_tok=2,
         num_local_experts=4,
         n_routed_experts=4,
     )
@@ -571,8 +572,8 @@ def small_module(kind):
         return f"{count:.0e} parameters, as small as its config lets it be made"
     torch.manual_seed(0)
     module = make(config).eval()
-    for p in module.parameters():
-        if p.ndim > 1:
+    for name, p in module.named_parameters():
+        if p.ndim > 1 and not name.endswith("bias"):  # one for each expert
             p.data.normal_(0, SD)
     return module
 

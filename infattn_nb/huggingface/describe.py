@@ -189,7 +189,9 @@ def parts_of(found, # Recognised
                 name = found.tensors[beside].of_block(found.blocks.index(block))
                 biases |= biases_of(as_array(b, beside), tensor, name, m, shared)
         elif role == SINK:
-            biases[SINK] = as_array(reach(block, path), path)
+            sinks = reach(block, path)
+            if sinks is not None:
+                biases[SINK] = as_array(sinks, path)
         elif role.endswith("gain"):
             norm = reach(block, path.removesuffix(".weight"))
             if norm is not None:
