@@ -22,10 +22,12 @@ from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
 from ..transformer.parts import MATRICES, ROUTER, SINK
 from ..numerics import checks
 from .draws import given_biases, warn_of_training
-from .families import FAMILIES, FAMILIES_TOML, Family, Tensor, is_in
+from .families import FAMILIES, FAMILIES_TOML, Family
+from .families import Tensor, is_in
 from .families import biases_apart, neighbours_apart
 from .masks import alibi, windowed
-from .measure import REMEDY, activation_of, as_array, clamped, explicit
+from .measure import REMEDY, activation_of, as_array
+from .measure import clamped, explicit
 from .measure import first_of
 from .measure import norm_of
 from .measure import settled, shifted, variances_of

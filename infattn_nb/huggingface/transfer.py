@@ -266,7 +266,7 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     size
         networks for each width and rate; all rates start from the same networks
     optimizer
-        an optimizer of `train`, such as SGD(momentum=.9), or its name, "adamw", …
+        an optimizer of train, such as SGD(momentum=.9), or its name, "adamw", …
     parametrization
         "standard", "ntk" or "mup"
     base_width
@@ -278,7 +278,7 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     verbose
         show a progress bar, on a terminal or in a notebook?
     **options
-        options of `train`, such as schedule and clip_norm, and of an optimizer that is
+        options of train, such as schedule and clip_norm, and of an optimizer that is
         given by its name, such as weight_decay
 
     Returns
@@ -520,7 +520,7 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
     widths
         at least two widths n
     optimizer
-        an optimizer of `train`, such as SGD(momentum=.9), or its name, "adamw", …
+        an optimizer of train, such as SGD(momentum=.9), or its name, "adamw", …
     parametrization
         "standard", "ntk" or "mup"
     learning_rate
@@ -536,7 +536,7 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
     rng
         seed of the initial weights
     **options
-        options of `train`, such as schedule and clip_norm, and of an optimizer that is
+        options of train, such as schedule and clip_norm, and of an optimizer that is
         given by its name, such as weight_decay
 
     Returns

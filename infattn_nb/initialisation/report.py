@@ -480,8 +480,9 @@ class Report:
         busiest, none, entropy, weight = mean.values()
         worst = int(np.nanargmax(busiest))
         least, most = (f"{f(weight):.3g}" for f in (np.nanmin, np.nanmax))
-        said = (f"in block {worst + 1} the busiest expert receives {busiest[worst]:.3g} "
-                f"of the tokens, and {none[worst]:.3g} of the experts receive none; the "
+        said = (f"in block {worst + 1} the busiest expert receives "
+                f"{busiest[worst]:.3g} of the tokens, and {none[worst]:.3g} of the "
+                "experts receive none; the "
                 f"entropy of the routers is at least {np.nanmin(entropy):.3g} of the "
                 f"largest possible, and the weights of the chosen add up to "
                 f"{least}{f' to {most}'*(most != least)}")

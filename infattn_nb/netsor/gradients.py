@@ -21,7 +21,8 @@ from ..nonlinearities import straight_moment
 from ..numerics.rng import Rng, Size, draw, seed_sequence
 from ..numerics.workers import by_pieces
 from .kinds import Diagonal, Nonlin, Sum
-from .nodes import Concat, MatMul, Output, Parameter, Rows, Score, Vector
+from .nodes import Concat, MatMul, Output, Parameter, Rows
+from .nodes import Score, Vector
 from .nodes import bases
 from .passes import PassPlan, Pairs, ProgramNetworks
 from .passes import edges_of, value_of

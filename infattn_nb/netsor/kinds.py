@@ -94,7 +94,7 @@ class Sum(Vector, form=True):
 
     @rule
     def parts(self, given: Any) -> Any:
-        """The limit given the scores, $Z = \\sum_j c_j Z^{x_j} + b$: pairs (c, x), and b.
+        """The limit given scores, $Z = \\sum_j c_j Z^{x_j} + b$: pairs (c, x), and b.
 
         c is a number, a Diagonal, or matrices (P or 1, k, rows of x); b is (P or 1, k),
         or None for zero. `given.mean(x)`, `given.variances(x)` and `given.squares(x)`

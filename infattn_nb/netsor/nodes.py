@@ -128,7 +128,7 @@ class Vector:
     color = "white" # of its box in a picture
     by_row: ClassVar[tuple] = () # names of fields with one value for each row
     in_block = False # whether its scores, one for each row, are those of a block
-    gaussian: ClassVar[bool | None] = None # given the scores; None: if its arguments are
+    gaussian: ClassVar[bool | None] = None # given the scores; None: as its arguments
 
     @property
     def seen(self) -> np.ndarray | None:

@@ -17,11 +17,14 @@ import numpy as np
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..nonlinearities import named, softmax
-from .kinds import Attend, Linear, Logits, Mix, Nonlin, Normalize, Rotate
+from .kinds import Attend, Linear, Logits, Mix, Nonlin
+from .kinds import Normalize, Rotate
 from .nodes import Concat, Input, MatMul, Matrix, Output, Parameter
 from .nodes import Readout, Readouts, Rows, Score, Table, Vector, bases
-from .nodes import called_by, check_nonlinearity, describe, draw_program
-from .nodes import factor, fraction, in_one, length_text, made_of, names
+from .nodes import called_by, check_nonlinearity, describe
+from .nodes import draw_program
+from .nodes import factor, fraction, in_one, length_text
+from .nodes import made_of, names
 from .nodes import remarks, rows_of, violations
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from ..numerics.hermite import RULES, Series, correlation, dual_quadrature
 from ..numerics.hermite import hermite, mehler, reject_outgrowing
 from ..numerics.linalg import psd_factor
 from .kinds import Diagonal, Nonlin, Sum
-from .nodes import Concat, Entries, Initial, MatMul, Rows, Score, Vector
+from .nodes import Concat, Entries, Initial, MatMul, Rows
+from .nodes import Score, Vector
 from .nodes import bases
 from .program import Program, Vectors
 from .score_draws import GivenScores, PairNormals, added, root

@@ -51,16 +51,15 @@ def output_of_experts(mixture: Experts, variance: float = 1., draws: int = 2**16
 
 # %% ../../nbs/theory/scores_decide.ipynb #sd-common
 @overload
-def common_experts(cosine: float, experts: int, chosen: int = 1, draws: int = 2**14,
-                   rng: Rng = 0, *, return_error: Literal[False] = ...) -> float: ...
+def common_experts(cosine: float, experts: int, chosen: int = 1, *, draws: int = 2**14,
+                   rng: Rng = 0, return_error: Literal[False] = ...) -> float: ...
 
 @overload
-def common_experts(cosine: float, experts: int, chosen: int = 1, draws: int = 2**14,
-                   rng: Rng = 0, *,
-                   return_error: Literal[True]) -> tuple[float, float]: ...
+def common_experts(cosine: float, experts: int, chosen: int = 1, *, draws: int = 2**14,
+                   rng: Rng = 0, return_error: Literal[True]) -> tuple[float, float]: ...
 
-def common_experts(cosine: float, experts: int, chosen: int = 1, draws: int = 2**14,
-                   rng: Rng = 0, *, return_error: bool = False) -> Any:
+def common_experts(cosine: float, experts: int, chosen: int = 1, *, draws: int = 2**14,
+                   rng: Rng = 0, return_error: bool = False) -> Any:
     r"""The mean share of the chosen experts that two tokens have in common.
 
     With one chosen expert it is the probability that both tokens choose the same one.
@@ -107,7 +106,7 @@ def _in_closed_form(c, m, k): # None: there is none
         return k/m
     return 1 - np.arccos(c)/np.pi if (m, k) == (2, 1) else None
 
-def concentrated(cosine: float, seq_len: int, experts: int, draws: int = 2**14,
+def concentrated(cosine: float, seq_len: int, experts: int, *, draws: int = 2**14,
                  rng: Rng = 0) -> float:
     r"""The probability that all tokens choose one expert, if one is chosen.
 

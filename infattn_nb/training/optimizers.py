@@ -33,7 +33,7 @@ class Optimizer:
     usual_rate: ClassVar[float | None] # None: a stable rate of gradient descent
     check_rate: ClassVar[float] # the usual rate of `coordinate_check`
     entrywise: ClassVar[bool] = False # acts on entries, which are then drawn
-    moments: ClassVar[Any] = 0 # arrays as large as the matrix that are kept between steps
+    moments: ClassVar[Any] = 0 # arrays of the matrix's size, kept between steps
 
     def __init_subclass__(cls) -> None:
         "Accept the class by its name; a class without one of the rules is an error."
@@ -68,19 +68,53 @@ class Optimizer:
         return f"{type(self).__name__}({options})"
 
     def of(self, W: Any) -> "Optimizer":
-        "The rule for a matrix or for trained vectors."
+        """The rule for a matrix or for trained vectors.
+
+        Parameters
+        ----------
+        W
+            the matrix or the vectors
+        """
         return self
 
-    def step_size(self, W, ratio, shape, widening, parametrization):
-        "W divided by the weights on which the rate acts, or the size of a step."
+    def step_size(self, W: Any, ratio: float, shape: Any, widening: float,
+                  parametrization: str) -> float:
+        """W divided by the weights on which the rate acts, or the size of a step.
+
+        Parameters
+        ----------
+        W
+            the matrix or the vectors
+        ratio
+            W divided by its normal weights
+        shape
+            (rows, columns) of W
+        widening
+            width over base width
+        parametrization
+            "ntk", "standard" or "mup"
+        """
         return ratio
 
-    def step(self, state, slope, size, learning_rate, decay): # State
-        "One step with rate η and decay λ, from the derivative with respect to W."
+    def step(self, state: State, slope: np.ndarray, size: Any,
+             learning_rate: float, decay: float) -> State:
+        """One step with rate η and decay λ.
+
+        Parameters
+        ----------
+        state
+            W of all networks, and its moments
+        slope
+            the derivative with respect to W, an array of its shape
+        size
+            W divided by its normal weights, a number or one per network
+        learning_rate, decay
+            η > 0 and λ ≥ 0
+        """
         raise NotImplementedError
 
 def optimizer_of(given: Any, options: Mapping[str, Any]) -> tuple[Optimizer, dict]:
-    """An optimizer, given directly or by its name, and the options that are not its own.
+    """An optimizer, given directly or by name, and the options that are not its own.
 
     Parameters
     ----------
@@ -167,8 +201,8 @@ class SGD(Optimizer):
         "One array, if there is a momentum."
         return int(bool(self.momentum))
 
-    def step(self, state, slope, size, learning_rate, decay): # State
-        "One step with rate η and decay λ."
+    def step(self, state: State, slope: np.ndarray, size: Any,
+             learning_rate: float, decay: float) -> State:
         return descended(state, slope, size*size, learning_rate, self.momentum,
                          decay, self.nesterov)
 
@@ -251,8 +285,8 @@ class Adam(Optimizer):
         _check_betas(self)
         checks.put(self, eps=checks.number(self.eps, "eps", "[0, ∞)"))
 
-    def step(self, state, slope, size, learning_rate, decay): # State
-        "One step with rate η and decay λ; size is W divided by its normal weights."
+    def step(self, state: State, slope: np.ndarray, size: Any,
+             learning_rate: float, decay: float) -> State:
         return adapted(state, slope, size, learning_rate, self.betas, self.eps,
                        decay, self.decoupled)
 
@@ -306,17 +340,16 @@ class Muon(Optimizer):
         return AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay)
 
     def of(self, W: Any) -> Optimizer:
-        "Muon for a matrix, AdamW for trained vectors."
         return self._of_vectors if isinstance(W, Parameter) else self
 
-    def step_size(self, W, ratio, shape, widening, parametrization):
-        "The size of the singular values of a step."
+    def step_size(self, W: Any, ratio: float, shape: Any, widening: float,
+                  parametrization: str) -> float:
         if parametrization == "ntk":
             return ratio*float(np.sqrt(shape[0]))
         return float(muon_step(shape, kind_of(W), widening))
 
-    def step(self, state, slope, size, learning_rate, decay): # State
-        "One step with rate η and decay λ."
+    def step(self, state: State, slope: np.ndarray, size: Any,
+             learning_rate: float, decay: float) -> State:
         return orthogonalised(state, slope, size, learning_rate, self.momentum,
                               decay, self.nesterov)
 
@@ -343,8 +376,8 @@ class Lion(Optimizer):
         super().__post_init__()
         _check_betas(self)
 
-    def step(self, state, slope, size, learning_rate, decay): # State
-        "One step with rate η and decay λ; size is W divided by its normal weights."
+    def step(self, state: State, slope: np.ndarray, size: Any,
+             learning_rate: float, decay: float) -> State:
         β1, β2 = self.betas
         g = size*slope
         m = np.zeros_like(g) if state.velocity is None else state.velocity

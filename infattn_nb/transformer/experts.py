@@ -281,14 +281,16 @@ class Experts(Branch):
         rng
             source of random numbers
         """
-        drawn, own = [], []
+        drawn = []
+        own = []
         overlap = np.zeros(dY.E.shape)
         known = None # moments of infinitely many units, the same for all experts
         for part in record.parts:
             mlp = self._mlp_of(part)
             if dY.n == np.inf and mlp is self.mlp and known is None:
                 known = mlp.moments(part.record, dY)
-            x = mlp.fresh(part.record, dY, rng, known if mlp is self.mlp else None)
+            given = known if mlp is self.mlp else None
+            x = mlp.fresh(part.record, dY, rng, moments=given)
             all_rows = np.broadcast_to(x.overlap, (*dY.E.shape[:2], part.tokens))
             weighted = all_rows*part.of(record.weight(part.number)).mT
             part.add_columns(overlap, weighted)

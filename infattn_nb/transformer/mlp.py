@@ -182,7 +182,7 @@ class FeedForward(Branch):
         return slopes*ψ.fn(c)*g, self.activation.fn(a)*slope(ψ)(c)*g
 
     def fresh(self, record: FeedForwardRecord, dY: Cotangent,
-              rng: np.random.Generator, moments: Any = None) -> Units | Field:
+              rng: np.random.Generator, *, moments: Any = None) -> Units | Field:
         r"""Draw $\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
 
         Parameters

@@ -299,6 +299,7 @@ def shared_written_out(gated, size, n=24):
 
 
 @pytest.mark.torch
+@pytest.mark.power("distribution functions a fifth apart")
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_shared_expert_is_torchs(gated):
     "Sizes of its gradients, of both routers, and the gradient of the tokens."
