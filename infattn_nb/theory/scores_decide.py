@@ -56,7 +56,8 @@ def common_experts(cosine: float, experts: int, chosen: int = 1, *, draws: int =
 
 @overload
 def common_experts(cosine: float, experts: int, chosen: int = 1, *, draws: int = 2**14,
-                   rng: Rng = 0, return_error: Literal[True]) -> tuple[float, float]: ...
+                   rng: Rng = 0,
+                   return_error: Literal[True]) -> tuple[float, float]: ...
 
 def common_experts(cosine: float, experts: int, chosen: int = 1, *, draws: int = 2**14,
                    rng: Rng = 0, return_error: bool = False) -> Any:
