@@ -60,7 +60,7 @@ EXAMPLES = {
     "Muon": lambda: Muon(momentum=0.9),
     "SGD": lambda: SGD(momentum=0.9),
     "Limit": lambda: limit(network()[0], 64),
-    "LimitErrorResult": lambda: limit_error(LAYER, 1024, draws=2**10),
+    "LimitErrorResult": lambda: limit_error(LAYER, 1024, draws=2**12),
     "Mixture": mixture,
     "Nonlinearity": lambda: relu,
     "Norm": Norm,

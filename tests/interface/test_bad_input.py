@@ -25,7 +25,8 @@ from infattn_nb.attention.rows import row_mixture
 from infattn_nb.convergence import *
 from infattn_nb.distributions import *
 
-from infattn_nb.huggingface import coordinate_check, next_tokens, rate_transfer, widened
+from infattn_nb.huggingface import coordinate_check, init_table, next_tokens
+from infattn_nb.huggingface import rate_transfer, widened
 from infattn_nb.initialisation import *
 from infattn_nb.learning import *
 from infattn_nb.netsor import *

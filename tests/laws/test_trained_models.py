@@ -40,7 +40,9 @@ def ours(kind, n, size, rng, change=None, **how):
         reduction="mean",
         parametrization="standard",
         verbose=False,
-        **dict(optimizer=optimizer, momentum=momentum, learning_rate=rate) | how,
+        **(dict(momentum=momentum) if momentum else {})
+        | dict(optimizer=optimizer, learning_rate=rate)
+        | how,
     )
     at = list(AT)
     weight = run.attention(0)[:, at, 0, -1, -1]

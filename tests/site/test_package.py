@@ -147,7 +147,7 @@ def imported(module_name, path):
 
 
 ORDER = """numerics nonlinearities plotting distributions attention netsor
-training theory convergence transformer huggingface initialisation learning
+training convergence transformer theory huggingface initialisation learning
 paper""".split()
 
 

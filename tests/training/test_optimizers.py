@@ -268,11 +268,10 @@ def moved_per_coordinate(n, optimizer, **how):
         rng=0,
         optimizer=optimizer,
         learning_rate=rate,
-        momentum=momentum,
         loss="softmax",
         reduction="mean",
         verbose=False,
-        **how,
+        **(dict(momentum=momentum) if momentum else {}) | how,
     )
     stream = [h for h in program.nodes if isinstance(h, Normalize)][-1].args[0]
     change = run.values(stream) - run.values(stream, "start")
