@@ -292,3 +292,19 @@ def test_gradients_are_orthogonal_to_normed_queries_and_keys(kind, rotary, monke
         zero = norm is not None
         assert (abs(of_queries).max() < 1e-12 * sizes[0]) == zero
         assert (abs(of_keys).max() < 1e-12 * sizes[1]) == zero
+
+
+@pytest.mark.power("a variance of the sinks off by a fifth")
+@pytest.mark.parametrize("width", [np.inf, 10**6])
+def test_a_sink_takes_its_share_of_the_weights(width, heads=5 * 10**5):
+    "One token has the weight 1/(1 + exp(sink)): its mean square, by quadrature."
+    layer = SelfAttention(heads, var_q=0.0, var_sink=2.0)
+    F = layer.forward(np.ones((1, 1, 1)), width, np.random.default_rng(0)).F
+    z, w = np.polynomial.hermite_e.hermegauss(80)
+    square = 1 / (1 + np.exp(np.sqrt(2) * z)) ** 2
+    w = w / w.sum()
+    squares = (
+        2 if width < np.inf else 1
+    )  # E v⁴ of a value's mean square v², two coordinates
+    error = np.sqrt(squares * (w @ square**2) / heads)
+    assert abs(F.item() - w @ square) < 6 * error < 0.01
