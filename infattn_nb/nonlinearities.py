@@ -380,6 +380,7 @@ def _gelu_slope(x):
     return special.ndtr(x) + x*_density(x)
 
 def _gelu_tanh_slope(x):
+    x = np.clip(x, -60., 60.) # beyond, the slope is 0 or 1 in floating point
     square = np.asarray(.044715*x*x)
     power = np.asarray(square + 1)
     power *= x

@@ -328,8 +328,8 @@ def test_duals_of_derivatives(slope):
 
 @pytest.mark.parametrize("φ", [gelu, gelu_tanh, silu, tanh], ids=str)
 def test_slopes_far_out(φ):
-    x = np.array([1.0, 30.0, 1e3])
+    x = np.array([1.0, 30.0, 1e3, 1e100])
     slopes = φ.derivative(np.r_[-x, x])
     right = 0.0 if φ is tanh else 1.0
-    np.testing.assert_allclose(slopes[[1, 2]], 0, atol=1e-11)
-    np.testing.assert_allclose(slopes[[4, 5]], right, atol=1e-11)
+    np.testing.assert_allclose(slopes[1:4], 0, atol=1e-11)
+    np.testing.assert_allclose(slopes[5:], right, atol=1e-11)

@@ -5,8 +5,9 @@ the limit beside wide networks, and whether the printed theorem covers it.
 import numpy as np
 import pytest
 from conftest import BEYOND_THEOREM
+from finite_differences import check_gradient
 
-from infattn_nb import Program, limit, simulate, train
+from infattn_nb import Program, limit, simulate
 from infattn_nb.netsor import nodes
 from infattn_nb.nonlinearities import tanh
 
@@ -83,25 +84,11 @@ def program(kind):
 
 
 @pytest.mark.parametrize("kind", NODES)
-def test_its_gradient_is_the_derivative(kind, n=8, h=1e-5):
+def test_its_gradient_is_the_derivative(kind):
     "Central differences of the loss in a random direction of every matrix."
     p, _, f = program(kind)
-    how = dict(width=n, parametrization="standard", size=1, rng=0, verbose=False)
-    how |= dict(learning_rate=1.0)
-    y = np.linspace(-1.0, 1.0, len(f))
-    one = train(p, f, y, steps=1, **how)
     names = [W for W in ("V", "W", "Q", "K", "R", "b") if f" {W} " in f"{p!r} "]
-    start = {W: one.weights(W, "start")[0] for W in names}
-    rng = np.random.default_rng(1)
-    for W in names:
-        d = rng.standard_normal(start[W].shape)
-        side = [
-            train(p, f, y, steps=0, init=start | {W: start[W] + s * h * d}, **how)
-            for s in (1, -1)
-        ]
-        slope = (side[0].loss[0, 0] - side[1].loss[0, 0]) / (2 * h)
-        step = one.weights(W)[0] - start[W]
-        assert -(step * d).sum() == pytest.approx(slope, rel=1e-5, abs=1e-9), W
+    check_gradient(p, f, np.linspace(-1.0, 1.0, len(f)), names)
 
 
 @pytest.mark.power("second moments 25 % off")
