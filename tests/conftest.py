@@ -67,6 +67,14 @@ def browser(address, profile, *options):
         session.wait()
 
 
+@pytest.fixture(autouse=True)
+def own_figures():
+    "No test draws into the figure of another."
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
+
+
 def copy_project(root, to, *folders, without=()):
     "What nbdev reads, with some folders of the project."
     ignore = shutil.ignore_patterns("__pycache__", *without)

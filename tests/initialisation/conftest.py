@@ -20,5 +20,3 @@ def page(report):
 def silent(monkeypatch):
     "A picture that shows itself would stop a script."
     monkeypatch.setattr(plt, "show", lambda *a, **k: pytest.fail("plt.show was called"))
-    yield
-    plt.close("all")
