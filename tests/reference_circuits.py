@@ -2,27 +2,32 @@
 hand-written backpropagation at NTK rates; and the circuits they start from.
 """
 
+from collections import defaultdict
+from dataclasses import replace
+
 import numpy as np
 
 from infattn_nb.attention.spec import AttentionSpec
-from infattn_nb.learning.circuits import NORM_EPS, Circuits, Depth, ReadRows, at_rows
+from infattn_nb.learning.circuits import NORM_EPS, Depth, ReadRows, at_rows
 from infattn_nb.learning.circuits import circuit_scores, from_rows
+from infattn_nb.learning.descent_step import Counts, circuits_from, dynamics
+from infattn_nb.learning.descent_step import random_circuits
 from infattn_nb.nonlinearities import softmax
 
 
 TWO = Depth(2, AttentionSpec(2), True, True, True, 3)
-ONE = TWO._replace(spec=AttentionSpec())
-OTHER = TWO._replace(spec=AttentionSpec(var_q=1.44, var_v=0.8))
-BARE = TWO._replace(spec=AttentionSpec(2, var_v=0.5), norm=False)
-FIXED = ONE._replace(residual=False, train_readout=False)
+ONE = replace(TWO, spec=AttentionSpec())
+OTHER = replace(TWO, spec=AttentionSpec(var_q=1.44, var_v=0.8))
+BARE = replace(TWO, spec=AttentionSpec(2, var_v=0.5), norm=False)
+FIXED = replace(ONE, residual=False, train_readout=False)
 OF_TORCH = {  # -> network, its norm, causal?, every position read?
     "no norm": (BARE, None, True, False),
     "RMSNorm": (TWO, "rms", True, False),
     "RMSNorm, no mask": (OTHER, "rms", False, False),
     "RMSNorm, readout fixed, no skip": (FIXED, "rms", True, False),
     "RMSNorm, every position": (TWO, "rms", True, True),
-    "three layers": (ONE._replace(layers=3), "rms", True, False),
-    "one layer": (TWO._replace(layers=1), "rms", True, False),
+    "three layers": (replace(ONE, layers=3), "rms", True, False),
+    "one layer": (replace(TWO, layers=1), "rms", True, False),
     "LayerNorm": (TWO, "layer", True, False),
     "LayerNorm, one head": (ONE, "layer", False, False),
 }
@@ -73,18 +78,13 @@ class Wide:
         for l, layer in enumerate(self.heads):
             M = np.concatenate([*self.images(l)])
             scores.append(
-                np.stack([M @ w["Q"] @ w["K"].T @ M.T for w in layer])[None, None]
+                np.stack([M @ w["Q"] @ w["K"].T @ M.T for w in layer])[None]
                 / np.sqrt(self.n)
                 / self.depth.scale
             )
-        return Circuits(
-            tuple(scores),
-            (
-                np.concatenate([*self.images(self.depth.layers)])
-                @ self.readout
-                / np.sqrt(self.n)
-            )[None, None],
-        )
+        images = np.concatenate([*self.images(self.depth.layers)])
+        values = (images @ self.readout / np.sqrt(self.n))[None]
+        return circuits_from([*scores, values], 1)
 
     def values(self, rows):
         depth, x, self.tape = self.depth, rows.tokens @ self.E, []
@@ -110,10 +110,16 @@ class Wide:
         )
         return self.read @ self.readout / np.sqrt(self.n)
 
-    def step(self, rows, χ, rate):
+    def step(self, rows, χ, rate, decay=0.0, momentum=0.0):
         """Gradient descent on every matrix, after `values`; χ are derivatives by the
         values.
         """
+        velocity = self.velocities = getattr(self, "velocities", defaultdict(float))
+
+        def move(W, key, slope):
+            velocity[key] = momentum * velocity[key] - rate * (slope + decay * W)
+            W += velocity[key]
+
         depth, n, flat = self.depth, self.n, lambda t: t.reshape(-1, self.n)
         dz = χ @ self.readout.T / np.sqrt(n)
         by_readout = flat(self.read).T @ χ.reshape(-1, χ.shape[-1]) / np.sqrt(n)
@@ -122,9 +128,9 @@ class Wide:
             rows.rows,
             rows.tokens.shape[1],
         )
-        for layer, (u, size, seen) in zip(self.heads[::-1], self.tape[::-1]):
+        for l, (u, size, seen) in [*enumerate(self.tape)][::-1]:
             du = 0
-            for w, (q, k, v, A, o) in zip(layer, seen):
+            for h, (w, (q, k, v, A, o)) in enumerate(zip(self.heads[l], seen)):
                 do = dx @ w["O"].T / np.sqrt(depth.heads)
                 dA = do @ v.mT
                 dP = A * (dA - (A * dA).sum(-1, keepdims=True)) / np.sqrt(n)
@@ -134,23 +140,19 @@ class Wide:
                 )
                 du = du + sum(x @ w[c].T for c, x in by.items())
                 for c, slope in slopes.items():
-                    w[c] -= rate * self.var[c] / n * slope
+                    move(w[c], (l, h, c), self.var[c] / n * slope)
             dx = dx * depth.residual + (
                 du
                 if size is None
                 else (du - (du * u).mean(-1, keepdims=True) * u) / size
             )
         if depth.train_readout:
-            self.readout -= rate * by_readout
+            move(self.readout, "readout", by_readout)
 
 
-class Plain:
-    "Dynamics of plain descent."
-
-    carry = np.ones((1, 1))
-
-    def __init__(self, rate):
-        self.rate = rate
+def start(depth, D, seeds):
+    "Random circuits."
+    return random_circuits(depth.shapes(D), seeds, 1)
 
 
 def data(seed, P=4, s=4, d=3, every=False, causal=True):
@@ -173,7 +175,7 @@ def next_circuits(state, limit, rows, y, rate, gradient=np.subtract):
     """
     answer = state.reply(limit, rows)
     slopes = state.slopes(limit, rows, answer, gradient(answer.values, y))
-    return answer.values, state.step(slopes, Plain(rate), None)
+    return answer.values, state.step(limit, slopes, dynamics(rate), None)
 
 
 def same(state):
@@ -207,19 +209,20 @@ def distances(depth, n, seed, steps, rate, mistakes=(), **task):
 class WrongRates:
     "A network whose circuits move at other rates."
 
-    def __init__(self, depth, rates):
-        self.depth, self._rates = depth, rates
+    def __init__(self, depth, counts):
+        self.depth, self._counts = depth, counts
 
     def __getattr__(self, name):
         return getattr(self.depth, name)
 
-    def rates(self):
-        return self._rates(self.depth)
+    @property
+    def counts(self):
+        return tuple(map(Counts.of, self._counts(self.depth)))
 
 
 def one_rate(depth):
     "Not multiplied by the number of trained matrices."
-    *scores, values = depth.rates()
+    *scores, values = (k.array for k in depth.counts)
     return [*(np.full_like(k, 2) for k in scores), np.ones_like(values)]
 
 
@@ -253,7 +256,7 @@ def last_scores(net, state, limit, rows):
         [q[:, -1:] @ k.mT / np.sqrt(net.n) for q, k, *_ in net.tape[1][2]]
     )
     seen = state.reply(limit, rows).layers[1].seen
-    return theirs, circuit_scores(limit, rows, state.now(), 1, seen)[0][0]
+    return theirs, circuit_scores(limit, rows, state.products(), 1, seen)[0][0]
 
 
 def side_by_side(depth, n, seed, shown, y, moments, rate, batch):

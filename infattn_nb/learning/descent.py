@@ -13,9 +13,9 @@ import numpy as np
 from numpy.random import RandomState
 
 from .descent_estimator import DescentEstimator, check_options
+from .descent_estimator import reject_noise_if
 from sklearn.utils.validation import check_is_fitted
 
-from ..distributions.scale_mixture import Mixture
 from .trained import infinitely_many_heads, one_layer, torch_weights
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
@@ -147,23 +147,6 @@ class AttentionDescent(DescentEstimator):
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), head_width=m, init=weights, **options)
 
-    def predictive(self, X: ArrayLike, noise: float | None = None) -> Mixture:
-        """The law of y, (Q,) or (Q, D), at each sequence; one Gaussian per network.
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        noise
-            variance of an observation around a network's value, in (0, ∞); None:
-            `temperature`, as in Langevin dynamics; required if that is zero
-        """
-        self._check_numbers()
-        if noise is None and not self.temperature:
-            checks.reject("noise", "be given where `temperature` is 0", "None",
-                          "pass the variance of an observation")
-        return self._predictive(X, self.temperature if noise is None else noise)
-
     def attention(self, X: ArrayLike, when: str = "end") -> np.ndarray:
         """Attention weights, averaged over heads and networks, (Q, s) or (Q, s, s).
 
@@ -211,9 +194,6 @@ class AttentionDescent(DescentEstimator):
         check_options(self, "mean")
         self.heads = checks.heads(self.heads) # 2.0 is 2
         self.head_width = checks.width(self.head_width, name="head_width")
-        for name in ("weight_decay", "temperature"):
-            checks.number(getattr(self, name), name, "[0, ∞)")
-        checks.flag(self.linearized, "linearized")
         _check_together(self)
 
     def _begin(self):
@@ -222,13 +202,8 @@ class AttentionDescent(DescentEstimator):
 # %% ../../nbs/learning/descent.ipynb #classchecks
 def _check_together(m):
     "Reject combinations of arguments that are not supported."
-    restless = m.weight_decay > 0 or m.temperature > 0
-    if (m.linearized or m.heads == np.inf) and restless:
-        checks.reject("weight_decay", "be 0, as must temperature, if the network is "
-                      "linearised or has infinitely many heads",
-                      f"{m.weight_decay:g} and {m.temperature:g}",
-                      "train without them, or finitely many heads with "
-                      "linearized=False")
+    reject_noise_if(m, m.linearized, "the network is linearised")
+    reject_noise_if(m, m.heads == np.inf, "there are infinitely many heads")
     if m.heads == np.inf and m.head_width < np.inf:
         checks.reject("head_width", "be np.inf for infinitely many heads",
                       m.head_width, "pass head_width=np.inf or a number of heads")

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STEPS_BETWEEN_LOOKS', 'FEATURE_NUMBERS', 'SCRAMBLES', 'FEWEST', 'MOST_NODES', 'KERNEL_TOLERANCE', 'NODES_AT_ONCE',
-           'NETWORK_NUMBERS', 'LayerView', 'Architecture', 'SequenceLearner', 'Path', 'trained', 'Kernels',
-           'InfiniteHeads', 'converged', 'asking_rows', 'KernelNetworks', 'Answers', 'started', 'afford', 'kinds',
-           'start_of', 'torch_weights', 'Trained', 'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads',
+           'NETWORK_NUMBERS', 'SequenceLearner', 'Path', 'trained', 'Kernels', 'InfiniteHeads', 'converged',
+           'asking_rows', 'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'weights_at_start',
+           'torch_weights', 'Trained', 'KernelModel', 'Start', 'start_of', 'one_layer', 'infinitely_many_heads',
            'DescentState', 'run_descent']
 
 # %% ../../nbs/learning/trained.ipynb #takes
@@ -14,15 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import SeedSequence, default_rng
 
-from .descent_step import BLOCK_NUMBERS, Dynamics, Networks
-from .descent_step import bartlett_start, dynamics, explicit_start
-from .descent_step import joined, linearised, merged_from
-from .descent_step import merged_start, of_each
+from .descent_step import BLOCK_NUMBERS, Architecture, Dynamics
+from .descent_step import LayerView, Networks, OneLayer
+from .descent_step import circuits_from, dynamics, explicit_start
+from .descent_step import joined, linearised, of_each
+from .descent_step import one_layer_start
 from .sequences import Sequences, root_seed
 from .layer_on_data import Layer, attend, averaged
 from .layer_on_data import spec_of, training_layer
@@ -35,19 +36,6 @@ from ..numerics.stand_ins import sobol_normals
 from ..numerics.workers import in_order, pieces, progress_bar
 
 # %% ../../nbs/learning/trained.ipynb #batchcode
-class LayerView(Protocol):
-    "Sequences in the form used by networks: View, ReadRows, or an array of numbers."
-    def take(self, k, /):
-        "The view of some of the sequences."
-
-class Architecture(Protocol):
-    "A Layer, or a Depth with several layers."
-    def view(self, X):
-        "The view of Sequences."
-
-    def held(self, view):
-        "Approximate count of numbers in the memory of one network."
-
 @dataclass(frozen=True, eq=False)
 class SequenceLearner(Learner):
     "The learner of networks whose data are sequences."
@@ -65,14 +53,13 @@ class SequenceLearner(Learner):
         return networks.slopes(self.layer, data, reply, χ)
 
     def step(self, networks, slopes, t, rng): # Networks
-        return networks.step(slopes, self.how, rng)
+        return networks.step(self.layer, slopes, self.how, rng)
 
     def reset(self, networks, lost): # Networks
         "Set the weights of lost networks to zero."
         def zero(x):
             return np.where(lost.reshape(-1, *(1,)*(x.ndim - 1)), 0., x)
         return of_each(zero, networks)
-
 
 # %% ../../nbs/learning/trained.ipynb #runcode
 STEPS_BETWEEN_LOOKS = 50 # steps between two looks
@@ -244,7 +231,7 @@ class KernelNetworks(Networks):
         slope[:, k] = χ
         return [slope]
 
-    def step(self, slopes, how, rng): # KernelNetworks
+    def step(self, layer, slopes, how, rng): # KernelNetworks
         slope, = slopes
         path = np.einsum("kl,nlpd->nkpd", how.carry, self.path)
         return replace(self, path=path + how.rate*slope[:, None])
@@ -279,7 +266,6 @@ def started(heads, # InfiniteHeads
                 f[i:i+networks, q:q+rows] += Z @ ξ
     return np.sqrt(heads.layer.spec.output_variance/n)*f
 
-
 # %% ../../nbs/learning/trained.ipynb #startcode
 NETWORK_NUMBERS = 2**27 # largest count of numbers of all networks, a gigabyte
 
@@ -293,39 +279,36 @@ def afford(model, numbers):
     if model.verbose:
         print(f"{model.n_networks:,} networks of {numbers:,} numbers")
 
-def kinds(model):
-    "K, the number of kinds of arrays: weights and, with momentum, their velocities."
-    return 2 if model.momentum else 1
+def kinds(model, factors=1):
+    "Number of kinds of a weight, or of a product of many: by numbers of velocities."
+    restless = model.weight_decay > 0 or model.temperature > 0
+    return 1 + (factors if restless else 1) if model.momentum else 1
 
-def start_of(model, d, D, seed): # Merged or Factored, in the tokens' coordinates
+def weights_at_start(model, d, D, seed): # Circuits or Factored, for the tokens
     "Random or given weights, for tokens with d coordinates and D outputs."
-    K, H = kinds(model), model.heads
+    H, m = model.heads, model.head_width
+    K = kinds(model, 2 if m == np.inf else 1)
     if model.init is None:
-        numbers = K*d*(d + D) # numbers in the products
-        if model.head_width < np.inf: # or in the narrow factors
-            numbers = sum(k*int(min(k, model.head_width)) for k in (2*d, d + D))
+        numbers = d*(d + D) # numbers in the products
+        if m < np.inf: # or in the narrow factors
+            numbers = sum(k*int(min(k, m)) for k in (2*d, d + D))
         afford(model, H*K*numbers)
-        seeds = seed.spawn(model.n_networks)
-        if model.head_width < np.inf:
-            return bartlett_start(seeds, H, d, D, K, model.head_width)
-        return merged_start(seeds, H, d, D, K)
+        return one_layer_start(seed.spawn(model.n_networks), H, d, D, K, m)
     given = _arrays(model.init)
     if len(given) == 2:
-        if model.head_width < np.inf:
+        if m < np.inf:
             checks.reject("init", "be four matrices per head at finite width", "two",
                           "pass W_Q, W_K, W_V, W_O, or head_width=np.inf")
-        B, ζ = _shaped(given, [("B", (H, d, d)), ("ζ", (H, d, D))])
-        return merged_from(B, ζ, K)
-    m = given[0].shape[-1]
-    shapes = [(name, (H, d, m)) for name in ("W_Q", "W_K", "W_V")]
-    W_Q, W_K, W_V, W_O = _shaped(given, [*shapes, ("W_O", (H, m, D))])
+        return circuits_from(_shaped(given, [("B", (H, d, d)), ("ζ", (H, d, D))]), K)
+    width = given[0].shape[-1]
+    shapes = [(name, (H, d, width)) for name in ("W_Q", "W_K", "W_V")]
+    W_Q, W_K, W_V, W_O = _shaped(given, [*shapes, ("W_O", (H, width, D))])
     state = explicit_start(W_Q, W_K, W_V, W_O, K)
-    if model.head_width == np.inf:
-        B, ζ = state.products()
-        return merged_from(B, ζ, K)
-    if model.head_width != m:
-        checks.reject("head_width", f"be {m}, the head width of `init`, or np.inf",
-                      model.head_width, f"pass {m} or np.inf")
+    if m == np.inf:
+        return circuits_from(state.products(), K)
+    if m != width:
+        checks.reject("head_width", f"be {width}, the head width of `init`, or np.inf",
+                      m, f"pass {width} or np.inf")
     return state
 
 def _arrays(start):
@@ -402,7 +385,7 @@ class Trained:
 
     def circuits(self, when): # [(N, …), …]
         "Circuits of a deep network, for the scores of each layer and for the values."
-        return [self._known(x, when) for x in self.at(when).now()]
+        return [self._known(x, when) for x in self.at(when).products()]
 
     def tangent(self, X, Z, when): # (N, Q, D, Q', D)
         views = self.layer.view(X), self.layer.view(Z)
@@ -465,7 +448,6 @@ class KernelModel:
         Θ = np.broadcast_to(Θ, (len(self.ended), *Θ.shape))
         return _marked(Θ, self.diverged) if when == "end" else Θ
 
-
 # %% ../../nbs/learning/trained.ipynb #fitcode
 class Start(NamedTuple):
     "A problem, and the networks to be trained on it."
@@ -474,24 +456,20 @@ class Start(NamedTuple):
     networks: Networks
     numbers: float # count of numbers held for one network
     known: Callable # trained networks -> the trained model
-    weight_decay: float = 0.
-    temperature: float = 0.
 
-    def learner(self, rate, momentum): # SequenceLearner
-        "The learner with this rate."
-        how = dynamics(rate, momentum, self.weight_decay, self.temperature)
-        return SequenceLearner(self.layer, self.view, how)
+def start_of(model, layer, X, view, networks): # Start
+    "The start of finitely many heads, which may be linearised."
+    if model.linearized:
+        networks = linearised(networks, layer, view, kinds(model))
+    known = partial(Trained, layer, X, networks)
+    return Start(layer, view, networks, layer.held(view), known)
 
 def one_layer(model, X, Y, seed, more): # Start
-    "The start of finitely many heads."
-    spec = spec_of(model, model.heads)
-    layer = training_layer(X, spec, readout=model.readout)
+    "One layer with finitely many heads."
+    layer = OneLayer.of(X, spec_of(model, model.heads), model.readout)
+    state = weights_at_start(model, X.tokens.shape[2], Y.shape[1], seed)
     view = layer.view(X, leading=True)
-    state = start_of(model, X.tokens.shape[2], Y.shape[1], seed).turned(layer.bases)
-    networks = linearised(state, layer, kinds(model)) if model.linearized else state
-    known = partial(Trained, layer, X, networks)
-    return Start(layer, view, networks, layer.held(view), known, model.weight_decay,
-                 model.temperature)
+    return start_of(model, layer, X, view, state.turned(layer.bases))
 
 def infinitely_many_heads(model, X, Y, seed, more): # Start
     "The start of kernel regression, where networks are represented by their values."
@@ -524,9 +502,10 @@ def run_descent(model, X, Y, begin): # DescentState
     blocks = start.networks.blocks(start.numbers)
     given = model.learning_rate is not None
     rate = model.learning_rate if given else _stable(model, start, loss, blocks, len(Y))
-    calm = not start.temperature and rows.size is None
+    calm = not model.temperature and rows.size is None
     def attempt(rate):
-        learner = start.learner(rate, model.momentum)
+        how = dynamics(rate, model.momentum, model.weight_decay, model.temperature)
+        learner = SequenceLearner(start.layer, start.view, how)
         problem = Problem(learner, Y, loss, rows, rate, _remedy(given))
         seeds = seed_sequence(noise).spawn(len(blocks))
         if model.verbose:
@@ -562,6 +541,6 @@ def _stable(model, start, loss, blocks, P):
     found = in_order(each, [(b,) for b in blocks])
     λ = np.median(np.concatenate(list(found)))
     share = min(1., model.batch_size/P) if model.batch_size else 1.
-    calm = .1 if start.temperature else 1.
+    calm = .1 if model.temperature else 1.
     factor = calm*share*(1 - model.momentum)
-    return stable_rate(loss, λ, start.weight_decay, factor)
+    return stable_rate(loss, λ, model.weight_decay, factor)

@@ -12,17 +12,18 @@ import pandas as pd
 import pytest
 from conftest import least_p, nightly
 from numpy.random import SeedSequence, default_rng
-from reference_circuits import OF_TORCH, Plain, Wide, WrongRates, composition, data
+from reference_circuits import BARE, OF_TORCH, Wide, WrongRates, composition, data
 from reference_circuits import distances, last_scores, letters_shown, one_rate, rms
-from reference_circuits import same, side_by_side
+from reference_circuits import same, side_by_side, start
 from scipy.stats import ks_2samp
 
 from infattn_nb import AttentionDescent, CircuitDescent, Transformer
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning import make_recall
-from infattn_nb.learning.circuits import Circuits, Depth, ReadRows, backward
-from infattn_nb.learning.circuits import circuit_scores, forward, named, random_circuits
+from infattn_nb.learning.circuits import Depth, ReadRows, backward
+from infattn_nb.learning.circuits import circuit_scores, forward, named
 from infattn_nb.learning.circuits import theta
+from infattn_nb.learning.descent_step import circuits_from, dynamics
 from infattn_nb.numerics import parallel
 
 ROOT = Path(__file__).parents[2]
@@ -57,10 +58,10 @@ def test_backward_is_the_derivative(depth, every):
     "Along random directions, by central differences."
     rng = default_rng(0)
     rows, _ = data(1, P=3, d=2, every=every)
-    now = random_circuits(depth, 2, [1, 2], 1).now()
+    now = start(depth, 2, [1, 2]).products()
     answer = forward(depth, rows, now)
     χ = rng.standard_normal(answer.values.shape)
-    for k, slope in enumerate(backward(depth, rows, now, answer, χ)):
+    for k, slope in enumerate(backward(depth, rows, answer, χ)):
         along, h = rng.standard_normal(slope.shape), 1e-5
         there, back = (
             (
@@ -87,7 +88,7 @@ def test_back_and_sideways_is_the_tangent_kernel(depth, size):
     """
     rows, _ = data(2, P=3, d=2)
     rows = ReadRows(size * rows.tokens, rows.see, rows.rows, rows.weights)
-    net = random_circuits(depth, 2, [1], 1)
+    net = start(depth, 2, [1])
     answer = net.reply(depth, rows)
     χ = default_rng(0).standard_normal(answer.values.shape)
     Θ = net.tangent(depth, (rows, rows))
@@ -121,19 +122,19 @@ def test_a_wide_network_is_its_circuits_at_the_start(every):
 
 
 def without_readout(depth):
-    *scores, values = depth.rates()
+    *scores, values = (k.array for k in depth.counts)
     return [*scores, values - 1]
 
 
 def dependent(state):
     "The circuits of the second head are those of the first."
     scores = tuple(np.repeat(x[:, :, :1], x.shape[2], axis=2) for x in state.scores)
-    return Circuits(scores, state.values)
+    return replace(state, scores=scores)
 
 
 def unscaled(depth):
-    return depth._replace(
-        spec=replace(depth.spec, var_v=depth.spec.var_v * depth.heads)
+    return replace(
+        depth, spec=replace(depth.spec, var_v=depth.spec.var_v * depth.heads)
     )  # no 1/H in a path
 
 
@@ -245,7 +246,7 @@ def test_explicit_networks_are_torchs(name):
 
     assert np.abs(theirs[-1] - theirs[0]).max() > 1
     assert far(depth, rows) < 1e-9
-    assert far(depth._replace(train_readout=not depth.train_readout), rows) > 1e-3
+    assert far(replace(depth, train_readout=not depth.train_readout), rows) > 1e-3
     if depth.layers > 1:
         assert (
             far(depth, data(7, d=3, every=every, causal=not causal)[0]) > 1e-3
@@ -279,7 +280,7 @@ def test_layer_norm_approaches_the_same_circuits(name, wide):
                 answer = state.reply(limit, rows)
                 far = max(far, np.abs(answer.values[0] - f).max())
                 slopes = state.slopes(limit, rows, answer, answer.values - y)
-                state = state.step(slopes, Plain(0.01), None)
+                state = state.step(limit, slopes, dynamics(0.01), None)
             logs.append(np.log(far))
         return np.exp(np.mean(logs))
 
@@ -317,11 +318,11 @@ def test_trained_networks_have_the_same_law():
         wide.append(net.values(rows)[:, 0])
 
     def limit(rate):
-        state = random_circuits(depth, 1, range(2000), 1)
+        state = start(depth, 1, range(2000))
         for _ in range(steps):
             answer = state.reply(depth, rows)
             slopes = state.slopes(depth, rows, answer, answer.values - y)
-            state = state.step(slopes, Plain(rate), None)
+            state = state.step(depth, slopes, dynamics(rate), None)
         return state.reply(depth, rows).values[..., 0]
 
     same, other = limit(rate), limit(rate / 2)
@@ -347,19 +348,15 @@ def by_circuits(depth, rows, networks, broken=None):
     """Statistics (networks, ·) of circuits at the start: scores and inner products of
     the first and last layer, θ of every layer, tangent kernel of two sequences.
     """
-    state = random_circuits(depth, 1, SeedSequence(1).spawn(networks), 1)
-    now = (dependent(state) if broken == "dependent" else state).now()
+    state = start(depth, 1, SeedSequence(1).spawn(networks))
+    now = (dependent(state) if broken == "dependent" else state).products()
     limit = unscaled(depth) if broken == "no 1/H" else depth
     answer = forward(limit, rows, now)
     slopes = [
-        backward(limit, row, now, forward(limit, row, now), np.ones((networks, 1, 1)))
+        backward(limit, row, forward(limit, row, now), np.ones((networks, 1, 1)))
         for row in (rows.take([p]) for p in range(2))
     ]
-    rates = (
-        [np.full_like(k, 2.0) for k in depth.rates()]
-        if broken == "one rate"
-        else depth.rates()
-    )
+    rates = [2 if broken == "one rate" else k.array for k in depth.counts]
     Θ = [
         sum((k * a * b).reshape(networks, -1).sum(1) for k, a, b in zip(rates, *pair))
         for pair in ((slopes[0], slopes[0]), slopes, (slopes[1], slopes[1]))
@@ -440,7 +437,49 @@ def test_the_start_is_that_of_the_chain(name, networks=2_000):
         assert off(mistake) < 1e-6, mistake
 
 
-def test_one_layer_without_a_skip_is_the_layer():
+@pytest.mark.power("no decay; every circuit counted as two matrices")
+@pytest.mark.long
+def test_wide_networks_with_decay_and_momentum_approach_their_circuits():
+    """Values over fifteen steps, in which every weight would shrink to less than two
+    thirds without gradients; circuits without decay, or with the counts of two
+    matrices, are further off.
+    """
+    rows, y = data(7)
+    rate, decay, momentum = 0.004, 5.0, 0.5
+    how = dynamics(rate, momentum, decay)
+    most = max(max(k.each) for k in BARE.counts)
+    as_two = replace(BARE)
+    as_two.__dict__["counts"] = tuple(
+        k._replace(each=(2,) * len(k.each)) for k in BARE.counts
+    )
+
+    def far(n, seed):
+        net = Wide(BARE, n, 1, default_rng([seed, n]))
+        start = net.circuits().products()
+        states = [circuits_from(start, most + 1) for _ in range(3)]
+        rules = (BARE, how), (BARE, dynamics(rate, momentum)), (as_two, how)
+        found = []
+        for _ in range(15):
+            f = net.values(rows)
+            later = []
+            for state, (limit, own) in zip(states, rules):
+                answer = state.reply(BARE, rows)
+                found.append(np.abs(answer.values[0] - f).max())
+                slopes = state.slopes(BARE, rows, answer, answer.values - y)
+                later.append(state.step(limit, slopes, own, None))
+            states = later
+            net.step(rows, f - y, rate, decay, momentum)
+        return np.log(np.reshape(found, (15, 3)).max(0))
+
+    narrow, wide = (
+        np.exp(np.mean([far(n, seed) for seed in range(8)], axis=0)) for n in (16, 256)
+    )
+    assert wide[0] < 0.6 * narrow[0]  # like the root of the width: .25
+    assert min(wide[1:]) > 2 * wide[0]
+
+
+@pytest.mark.parametrize("more", [{}, dict(weight_decay=2.0), dict(linearized=True)])
+def test_one_layer_without_a_skip_is_the_layer(more):
     X, y, _ = make_recall(12, 0)
     one = dict(
         heads=2,
@@ -449,6 +488,7 @@ def test_one_layer_without_a_skip_is_the_layer():
         learning_rate=0.01,
         random_state=0,
         momentum=0.5,
+        **more,
     )
     plain, deep = (
         AttentionDescent(**one).fit(X, y),
@@ -483,6 +523,22 @@ def test_the_tangent_kernel_says_how_one_step_moves_the_values():
     np.testing.assert_allclose(Θ, Θ.swapaxes(1, 2), rtol=1e-10)
 
 
+def test_after_decay_the_tangent_kernel_is_that_of_shorter_matrices():
+    rows, y = data(3, P=3)
+    state = start(BARE, 1, [0])
+    for how in [dynamics(0.001, 0.0, 50.0)] * 10 + [dynamics(1e-8)]:
+        answer = state.reply(BARE, rows)
+        χ = answer.values - y
+        before, state = (
+            state,
+            state.step(BARE, state.slopes(BARE, rows, answer, χ), how, None),
+        )
+    moved = (state.reply(BARE, rows).values - answer.values)[0] / 1e-8
+    Θ = before.tangent(BARE, (rows, rows))
+    np.testing.assert_allclose(moved, -Θ @ χ[0], rtol=1e-4, atol=1e-4 * np.abs(Θ).max())
+    np.testing.assert_allclose(before.overlap, 0.95**20)
+
+
 def test_every_position_is_read_and_trained():
     rng = default_rng(0)
     X, y = rng.standard_normal((10, 5, 3)), rng.standard_normal((10, 5))
@@ -503,6 +559,40 @@ def test_every_position_is_read_and_trained():
     np.testing.assert_allclose(classes.predict_proba(X).sum(-1), 1)
     assert (classes.predict(X) == labels).mean() > (labels == 0).mean()
     assert (classes.loss_[:, -1] < classes.loss_[:, 0]).all()
+
+
+@pytest.mark.power("means and variances of 400 networks; noise at a half of T rejected")
+@pytest.mark.long
+def test_noise_is_that_of_one_layer():
+    "Values of one layer after noisy steps, in law, at another start of the noise."
+    X, y = default_rng(0).standard_normal((3, 4, 2)), np.array([1.0, -1.0, 0.5])
+    how = dict(heads=2, n_networks=400, max_iter=40, learning_rate=0.02, momentum=0.5)
+    how |= dict(weight_decay=1.0, random_state=0)
+    flat = dict(residual=False, train_readout=False)
+    plain = AttentionDescent(temperature=1.0, **how).fit(X, y).values(X)
+
+    def p(T):
+        deep = CircuitDescent(1, temperature=T, **flat, **how | dict(random_state=1))
+        return least_p(plain, deep.fit(X, y).values(X))
+
+    assert p(1.0) > 1e-6 > p(0.1)
+
+
+def test_a_linearised_network_moves_along_its_first_tangent_kernel():
+    X, y, _ = make_recall(6, 0)
+    how = QUICK | dict(max_iter=40, tol=0.0, learning_rate=0.002)
+    model = CircuitDescent(norm="rms", linearized=True, **how).fit(X, y)
+    Θ, f0 = model.tangent(X, when="start"), model.values(X, "start")
+    shrink = np.linalg.matrix_power(np.eye(6) - 0.002 * Θ, 40)
+    expected = y + np.einsum("nqp,np->nq", shrink, f0 - y)
+    np.testing.assert_allclose(model.values(X), expected, rtol=1e-8, atol=1e-9)
+    np.testing.assert_array_equal(model.tangent(X), Θ)
+    full = CircuitDescent(norm="rms", **how).fit(X, y)
+    np.testing.assert_array_equal(full.values(X, "start"), f0)
+    assert np.abs(full.values(X) - model.values(X)).max() > 0.01
+    assert model.circuit_size()["score"].keys() == full.circuit_size()["score"].keys()
+    with pytest.raises(ValueError, match="linearized"):
+        model.without("value", ())
 
 
 def test_circuits_by_name():
@@ -529,7 +619,7 @@ def test_circuits_by_name():
 def test_paths_are_in_the_order_of_the_stream():
     "A path's image is what its heads do, one after the other."
     depth, (rows, _) = DEPTHS[0], data(1, P=2, d=2)
-    state = random_circuits(depth, 1, [0], 1)
+    state = start(depth, 1, [0])
     answer = state.reply(depth, rows)
     A = [layer.weights[0] for layer in answer.layers]
     for path, i in zip(depth.paths(2), range(0, 18, 2)):
@@ -541,7 +631,8 @@ def test_paths_are_in_the_order_of_the_stream():
         )  # the last layer has one row alone
         np.testing.assert_allclose(answer.read[0][:, i : i + 2], last, atol=1e-12)
     with np.errstate(all="raise", under="ignore"):
-        named(depth, [x[:, 0] for x in state.scores], state.values[:, 0])
+        *scores, values = state.products()
+        named(depth, scores, values)
 
 
 def test_same_bytes_whoever_computes_and_after_a_pickle():

@@ -23,8 +23,8 @@ from written import NBS
 
 from infattn_nb import AttentionDescent, Program, Transformer
 from infattn_nb.attention.spec import AttentionSpec
-from infattn_nb.learning.circuits import Circuits, Depth, ReadRows, named
-from infattn_nb.learning.descent_step import dynamics
+from infattn_nb.learning.circuits import Depth, ReadRows, named
+from infattn_nb.learning.descent_step import circuits_from, dynamics, of_each
 from infattn_nb.netsor import mlp
 from infattn_nb.nonlinearities import cos, relu, softmax, tanh
 from infattn_nb.theory import averages
@@ -831,18 +831,16 @@ def test_the_browser_trains_circuits_as_the_library(circuits):
         Depth(2, AttentionSpec(), True, True, True, 11),
         dynamics(0.002, 0.9, 0.0, 0.0),
     )
-    moving = lambda x, shape: np.stack([np.reshape(x, shape), np.zeros(shape)])[None]
-    B, C, R = circuits["start"]
-    state = Circuits(
-        (moving(B, (1, 11, 11)), moving(C, (1, 22, 22))), moving(R, (44, 5))
-    )
+    shapes = zip(circuits["start"], depth.shapes(5))
+    state = circuits_from([np.reshape(x, shape)[None] for x, shape in shapes], 2)
     rows, y = read_letters(circuits["some"])
     for loss in circuits["losses"]:
         answer = state.reply(depth, rows)
         p = softmax(answer.values, axis=-1)
         assert -(y * np.log(p)).sum() / len(y) == pytest.approx(loss, rel=1e-9)
-        state = state.step(state.slopes(depth, rows, answer, p - y), how, None)
-    for mine, theirs in zip(state.now(), circuits["end"]):
+        slopes = state.slopes(depth, rows, answer, p - y)
+        state = state.step(depth, slopes, how, None)
+    for mine, theirs in zip(state.products(), circuits["end"]):
         np.testing.assert_allclose(mine.ravel(), theirs, rtol=1e-8, atol=1e-10)
     rows, _ = read_letters(circuits["asked"])
     answer = state.reply(depth, rows)
@@ -851,8 +849,8 @@ def test_the_browser_trains_circuits_as_the_library(circuits):
         answer.layers[1].weights[0, 0, :, 0], circuits["weights"], rtol=1e-8, atol=1e-10
     )
     for k, (kind, key) in enumerate(KEYS):
-        left = Circuits(tuple(x.copy() for x in state.scores), state.values.copy())
-        *scores, values = left.now()
+        left = of_each(np.copy, state)
+        *scores, values = left.products()
         circuit = named(depth, scores, values)[kind][key]
         assert np.sqrt((circuit**2).mean()) == pytest.approx(
             circuits["sizes"][k], rel=1e-8
