@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import RandomState
 
-from .descent_estimator import DescentEstimator, check_options
-from .descent_estimator import moment, reject_noise_if
+from .estimator import DescentEstimator, check_options
+from .estimator import moment, reject_noise_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..attention.spec import AttentionSpec

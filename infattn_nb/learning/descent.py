@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 
-from .descent_estimator import DescentEstimator, check_options
-from .descent_estimator import reject_noise_if
+from .estimator import DescentEstimator, check_options
+from .estimator import reject_noise_if
 from sklearn.utils.validation import check_is_fitted
 
 from .trained import infinitely_many_heads, one_layer, torch_weights
