@@ -27,7 +27,7 @@ from .transformer.network import Transformer as Transformer
 from .transformer.block import Block as Block
 from .transformer.attention import SelfAttention as SelfAttention
 from .transformer.mlp import FeedForward as FeedForward
-from .transformer.norms import Norm as Norm
+from .transformer.parts import Norm as Norm
 from .transformer.attention import Rotary as Rotary
 from .huggingface.read import from_config as from_config, from_torch as from_torch
 from .huggingface.weights import initialise as initialise

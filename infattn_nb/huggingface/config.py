@@ -19,7 +19,7 @@ from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block
 from ..transformer.experts import GATES, Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
-from ..transformer.norms import Norm
+from ..transformer.parts import Norm
 from ..transformer.stream import embedding_cov, several, text_labels
 from ..numerics import checks
 from .families import FAMILIES, FAMILIES_TOML, Head, MODELS, READY

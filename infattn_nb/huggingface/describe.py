@@ -17,9 +17,8 @@ from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block, altered
 from ..transformer.experts import Experts
 from ..transformer.mlp import FeedForward
-from ..transformer.norms import Norm
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
-from ..transformer.parts import MATRICES, ROUTER, SINK
+from ..transformer.parts import MATRICES, ROUTER, SINK, Norm
 from ..numerics import checks
 from .draws import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family

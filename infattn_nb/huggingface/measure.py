@@ -13,8 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 from ..nonlinearities import ACTIVATIONS, Nonlinearity, slope
-from ..transformer.norms import Norm
-from ..transformer.parts import ATTENTION_MATRICES, BIASES
+from ..transformer.parts import ATTENTION_MATRICES, BIASES, Norm
 from ..numerics import checks
 
 # %% ../../nbs/huggingface/measure.ipynb #me-reach

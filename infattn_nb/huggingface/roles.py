@@ -16,9 +16,8 @@ import numpy as np
 from ..transformer.attention import SelfAttention
 from ..transformer.block import Block
 from ..transformer.mlp import FeedForward
-from ..transformer.norms import Norm
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
-from ..transformer.parts import MATRICES, MLP_MATRICES, matrices_of
+from ..transformer.parts import MATRICES, MLP_MATRICES, Norm, matrices_of
 from ..numerics import checks
 from .describe import Parts, Reading, bias_tensor, biases_of
 from .describe import built_of, heads_of

@@ -1,5 +1,5 @@
 from .stream import embedding_cov as embedding_cov, text_labels as text_labels
-from .norms import Norm as Norm
+from .parts import Norm as Norm
 from .attention import Rotary as Rotary, SelfAttention as SelfAttention
 from .mlp import FeedForward as FeedForward
 from .experts import Experts as Experts

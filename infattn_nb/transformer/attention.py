@@ -17,8 +17,8 @@ from ..attention.heads import by_head, by_key, collapsed_scores, head_times
 from ..attention.heads import mean_values, mixed, over_keys, over_queries
 from ..attention.heads import products, squares_over_keys, squares_over_queries
 from ..attention.spec import AttentionSpec
-from .norms import Norm
-from .parts import CACHE, SINK, Branch, Cotangent, Part, Pullback
+from .parts import CACHE, SINK, Branch, Cotangent, Norm, Part
+from .parts import Pullback
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.linalg import bartlett, eigen_root, square

@@ -15,8 +15,7 @@ from .attention import AttentionRecord, SelfAttention
 from .experts import Experts, ExpertsRecord
 from .mlp import FeedForward
 from .parts import ATTENTION_MATRICES, ROUTER, SHARED, SINK
-from .parts import Cotangent, Part
-from .norms import Norm
+from .parts import Cotangent, Norm, Part
 from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import divided, root, spanned, square, thin
 from ..numerics.linalg import triangle_times

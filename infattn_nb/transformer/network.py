@@ -19,8 +19,7 @@ import numpy as np
 from .attention import SelfAttention
 from .block import Block
 from .mlp import FeedForward
-from .norms import Norm
-from .parts import one_line
+from .parts import Norm, one_line
 from .passes import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..numerics.checks import ArrayLike

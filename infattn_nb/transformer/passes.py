@@ -16,8 +16,8 @@ import numpy as np
 
 from .attention import positions_of
 from .block import Block, altered
-from .parts import BIASES, CACHE, MATRICES, SHARED, SINK, Part
-from .norms import Norm
+from .parts import BIASES, CACHE, MATRICES, SHARED, SINK, Norm
+from .parts import Part
 from .stream import Gradient, Stream, add, given_embeddings
 from .stream import given_gram
 from .stream import random_coordinates
