@@ -269,7 +269,9 @@ class Depth:
         H, L = self.heads, self.layers
         streams = sum(len(self.lengths(l)) for l in range(L)) + rows.rows.shape[1]/s
         return P*s*(streams*(1 + H/2) + L*H*s)
-    forward, backward, sideways = forward, backward, sideways
+    forward = forward
+    backward = backward
+    sideways = sideways
 
     def slopes(self, rows, circuits): # [(Q D, …), …]
         "Derivatives of every value of one network with respect to every circuit."

@@ -485,7 +485,10 @@ def slopes(layer, view, products): # by B (Q D, H, ·, ·) and ζ (Q D, H, ·, D
 @dataclass(frozen=True, eq=False)
 class OneLayer(Layer):
     "One layer in training, by the functions above."
-    forward, backward, sideways, slopes = forward, backward, sideways, slopes
+    forward = forward
+    backward = backward
+    sideways = sideways
+    slopes = slopes
 
     @classmethod
     def of(cls, X, spec, readout=-1): # OneLayer

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ..numerics import checks
-from .stream import Gradient, Stream
 
 # %% ../../nbs/transformer/parts.ipynb #bl-shown
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,55 +133,56 @@ class Norm(Part):
         "Whether the norm subtracts the mean."
         return self.kind == "layer"
 
-    def factor(self, x: Stream) -> np.ndarray:
+    def factor(self, x: Any) -> np.ndarray:
         """Return D = (variance + ε)^(−1/2) of every token, (b, s).
 
         Parameters
         ----------
         x
-            the stream, b samples
+            the `Stream`, b samples
         """
         C = x.columns(self.centres)
         return 1/np.sqrt(np.einsum("bsk,bsk->bs", C, C) + self.eps)
 
-    def apply(self, x: Stream) -> tuple[Stream, np.ndarray]:
+    def apply(self, x: Any) -> tuple[Any, np.ndarray]:
         """Return the normalised stream, and D.
 
         Parameters
         ----------
         x
-            the stream, b samples
+            the `Stream`, b samples
         """
         D = self.factor(x)
         μ = x.average() if self.centres else 0*x.mean
         units = D[..., None]*(x.units - μ[..., None])
-        return Stream(x.n, D*(x.mean - μ), D[..., None]*x.B, units), D
+        return replace(x, mean=D*(x.mean - μ), B=D[..., None]*x.B, units=units), D
 
-    def coordinates(self, x: Stream, D: np.ndarray) -> np.ndarray:
+    def coordinates(self, x: Any, D: np.ndarray) -> np.ndarray:
         """Coordinates of U/√n in the basis of X, (b, s, 1 + q); LayerNorm: 0 along 1.
 
         Parameters
         ----------
         x
-            the stream, b samples
+            the `Stream`, b samples
         D
             factors of the norm, (b, s)
         """
         return self._scaled(x.coordinates(), D)
 
-    def back(self, g: Gradient, u: np.ndarray, D: np.ndarray) -> Gradient:
+    def back(self, g: Any, u: np.ndarray, D: np.ndarray) -> Any:
         r"""The gradient before the norm, from the gradient after it.
 
         Parameters
         ----------
         g
-            the gradient dU of the norm's output
+            the `Gradient` dU of the norm's output
         u
             coordinates of U/√n, of which the first belongs to 𝟏, (b, s, w)
         D
             factors of the norm, (b, s)
         """
-        return Gradient(g.n, self.back_along(g.along, u, D), D[..., None]*g.beyond)
+        along = self.back_along(g.along, u, D)
+        return g._replace(along=along, beyond=D[..., None]*g.beyond)
 
     def back_along(self, along: np.ndarray, u: np.ndarray, D: np.ndarray) -> np.ndarray:
         """Coordinates of a gradient before the norm, from its coordinates after it.
