@@ -302,11 +302,6 @@ def test_mixtures_that_are_not_accepted(more, text):
     assert len(str(e.value).splitlines()) == 1
 
 
-def test_a_model_with_mixtures_is_not_trained():
-    with pytest.raises(ValueError, match="be an MLP if a model is trained"):
-        from_config(MIXTURE, 4).program()
-
-
 def test_standard_deviations_stay_at_another_width():
     "Also those of a router: its fan-in is the width."
     net = from_config(MIXTURE, 4)
