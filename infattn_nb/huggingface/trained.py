@@ -448,7 +448,7 @@ def weights_of(net: Any, module: Any, *, readout: str = "last",
     if not callable(getattr(module, "named_parameters", None)):
         checks.reject("module", "be a module of torch", type(module).__name__,
                       "pass the model itself", TypeError)
-    named = dict(module.named_parameters())
+    named = _as_newest(net.source.family, dict(module.named_parameters()))
     for layout in net.source.family.layouts:
         weights = Trained(Program(), net, readout, layout)
         outputs = written_with(weights, net, readout)
@@ -466,6 +466,31 @@ def weights_of(net: Any, module: Any, *, readout: str = "last",
     if verify and readout == "lm":
         _check_logits(net, module, weights.program, outputs, arrays)
     return arrays
+
+def _as_newest(family, named): # {name: parameter or array}
+    "Parameters in which the experts of a list are one tensor, as in the newest layout."
+    newest, *older = family.layouts
+    old = [x for layout in older for x in layout if x.of_experts]
+    if not any(x.listed and x.pattern.search(name) for x in old for name in named):
+        return named
+    found = {}
+    lists: dict = {} # (tensor, block) -> role -> arrays of the experts
+    for name, x in named.items():
+        tensor = next((t for t in old if t.pattern.search(name)), None)
+        if tensor is None:
+            found[name] = x
+            continue
+        new = next(t for t in newest if t.of_experts and {*tensor.roles} <= {*t.roles})
+        l = tensor.pattern.search(name)[1]
+        if tensor.listed:
+            of_roles = lists.setdefault((new, l), {})
+            of_roles.setdefault(tensor.roles[0], []).append(as_array(x, name))
+        else:
+            found[new.name.replace("*", l)] = x
+    for (new, l), of_roles in lists.items():
+        each = [np.stack(of_roles[role]) for role in new.roles]
+        found[new.name.replace("*", l)] = np.concatenate(each, axis=1)
+    return found
 
 def _check_logits(net, module, program, outputs, arrays):
     "Reject a module whose logits are not those of the program with its weights."

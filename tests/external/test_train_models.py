@@ -390,7 +390,7 @@ def test_another_base_width_or_rate_is_rejected():
             assert max(off) > 1e-6
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2", "bloom"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2", "bloom", "gpt_oss"])
 def test_attention_of_every_step_is_that_of_torch(kind):
     "Weights of all heads, in each block and text, before each step and in the end."
     with in_double():

@@ -179,6 +179,20 @@ def test_rows_of_a_route():
         p.route([P, p.scores(X, p.parameter())], [A, B])
 
 
+def test_routers_that_were_not_watched():
+    p, outputs, by_node, _ = started("chosen", np.random.default_rng(0))
+    how = dict(width=N, init=by_node, size=1, steps=1, learning_rate=0.1, verbose=False)
+    only = train(p, outputs, [1.0], watch=p.routing(1), **how)
+    assert only.choices(1).shape == (1, 2, 4, M)
+    assert (only.choices(1).sum(-1) == K).all()
+    with pytest.raises(ValueError, match="`block` must have a router that was watched"):
+        only.choices(0)
+    with pytest.raises(ValueError, match="have one, counted from 0: 0, 1"):
+        p.routing(2)
+    with pytest.raises(ValueError, match="counted from 0: none"):
+        Program().routing(0)
+
+
 def test_scores_that_are_not_divided():
     "They have values at every width, but no limit."
     p = Program()
