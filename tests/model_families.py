@@ -88,6 +88,7 @@ MIXTURES = "mixtral", "qwen3_moe", "olmoe", "gpt_oss"
 def config(kind, **more):
     c = transformers.AutoConfig.for_model(kind, **BASE | FAMILIES[kind] | more)
     c._attn_implementation = "eager"
+    c._experts_implementation = "eager"  # others have no double precision
     return c
 
 

@@ -262,6 +262,11 @@ class Config(Entries):
             if self.get(name) not in (None, self.width):
                 self.reject(name, f"equal the width {self.width}", self.get(name),
                             "a matrix between embeddings and blocks is not supported")
+        dense = any("1" in x.roles and not x.of_experts for x in self.family.layouts[0])
+        if not self.experts and not dense:
+            name = next(x for x in self.family.experts.split() if x in self.entries)
+            self.reject(name, "be at least 1, as every block has a router", 0,
+                        "pass a config of a family without experts, such as llama")
         k = self.get("num_experts_per_tok") if self.experts else 0
         if k > self.experts:
             self.reject("num_experts_per_tok", f"be at most the {self.experts} experts",

@@ -30,7 +30,7 @@ from .measure import clamped, explicit
 from .measure import first_of
 from .measure import norm_of
 from .measure import settled, shifted, variances_of
-from .recognise import ACT, check_parts, has_experts, reach
+from .recognise import ACT, check_parts, has_experts, reach, reach_each
 
 # %% ../../nbs/huggingface/describe.ipynb #mo-parts
 class Reading(NamedTuple):
@@ -184,6 +184,7 @@ def parts_of(found, # Recognised
             like = reach(block, path)
             shared = first_of(a, "num_key_value_heads", "num_kv_heads", "kv_heads")
             matrices |= tensor.matrices(as_array(like, "weight"), m, shared)
+            _check_no_biases(block, path, tensor, found)
             beside = path.replace("weight", "bias")
             b = reach(block, beside)
             if b is not None and beside != path and beside in found.tensors:
@@ -210,6 +211,19 @@ def parts_of(found, # Recognised
             if is_in(tensor, mixture))
     return Parts(block, matrices, own, like,
                  tuple((x, tensor) for x, tensor in held if x is not None))
+
+def _check_no_biases(block, path, tensor, found):
+    "Reject biases of experts that are not zero."
+    if not tensor.layout.startswith("experts"):
+        return
+    beside = re.sub("weight$", "bias", path) if tensor.listed else f"{path}_bias"
+    b = reach(block, beside)
+    b = None if b is None else as_array(b, beside)
+    if b is not None and b.any():
+        l = found.blocks.index(block)
+        checks.reject("module", "have experts whose biases are zero, as initialised",
+                      f"values of size {np.sqrt(np.mean(b*b)):.2g} in {beside} of block "
+                      f"{l}", "set them to zero, e.g. with nn.init.zeros_")
 
 def _check_sides(matrices): # matrices of one block, (out, in)
     "Reject matrices whose inputs and outputs have different widths."
@@ -262,7 +276,9 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         score_scale=_score_scale(a, m)
         *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLDERS for name in ACT)
-    acts = (act for act in (reach(b, path) for path in paths) if act is not None)
+    some = (next(iter(reach_each(b, path)), None) if "#" in path else reach(b, path)
+            for path in paths)
+    acts = (act for act in some if act is not None)
     act = next(acts, None)
     experts = rows.get(ROUTER, 1)
     ψ = None
@@ -286,7 +302,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
 
 def _mixture_of(b, experts, mlp): # a block of a module, m, FeedForward
     "The mixture of experts of a block, without variances."
-    paths = ("mlp", "mlp.gate", "mlp.router")
+    paths = ("mlp", "mlp.gate", "mlp.router", "block_sparse_moe")
     parts = [part for part in (reach(b, path) for path in paths) if part is not None]
     k = next((part.top_k for part in parts if hasattr(part, "top_k")), None)
     if k is None:

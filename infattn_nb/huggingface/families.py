@@ -30,7 +30,7 @@ LAYOUTS = "out", "in", "heads", "experts", "experts_in"
 
 class Tensor(NamedTuple):
     "Contents of a tensor of a family."
-    name: str # * = number of the block
+    name: str # * = number of the block, # = number of an expert
     roles: tuple # roles of matrices "q" … "3", one after another; or one word
     layout: str = "out" # (out, in); "in": (in, out); "heads": q, k, v head by head;
     # "experts": (experts, out, in); "experts_in": (experts, in, out), roles in turn
@@ -57,11 +57,17 @@ class Tensor(NamedTuple):
         return self.layout.startswith("experts") or bool(router)
 
     @property
+    def listed(self):
+        "Has each expert of a list a tensor of its own?"
+        return "#" in self.name
+
+    @property
     def pattern(self):
         "A pattern of its names in a module, with any prefix."
         if self.name.startswith("*."):
             return re.compile(rf"^(?:.*?(\d+)\.)?{re.escape(self.name[2:])}$")
         body = r"(\d+)".join(map(re.escape, self.name.split("*")))
+        body = body.replace(r"\#", r"\d+")
         return re.compile(rf"(?:^|\.){body}$")
 
     def matrices(self, W, m, groups): # m: width of a head; groups, or None

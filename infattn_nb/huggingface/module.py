@@ -6,9 +6,11 @@
 __all__ = ['read_module', 'reading_of', 'config_of']
 
 # %% ../../nbs/huggingface/module.ipynb #takes
+import re
 from os import PathLike
 from typing import Any
 
+from ..numerics import checks
 from .config import Config
 from .describe import Reading, built_of, parts_of
 from .describe import with_biases, with_tensors
@@ -70,6 +72,10 @@ def _reject(body):
         if not looks: # an encoder without a decoder
             given["is_encoder_decoder"] = False
         Config.read(given) # raises with the reason, if it is known
+    routers = [x for x in names if re.search(r"\.(router|(mlp|moe)\.gate)\.", x)]
+    if routers and not any(".experts." in x for x in names):
+        checks.reject("module", "have experts beside its router", f"none beside "
+                      f"{routers[0]}", "pass the module with all its parts")
     if hasattr(body, "to_dict") or isinstance(body, (str, PathLike, dict)):
         raise TypeError(f"`module` must be a module, got a config, "
                         f"{type(body).__name__}; pass it to from_config")

@@ -4,16 +4,18 @@
 
 # %% auto #0
 __all__ = ['LAST_NORMS', 'ACT', 'body_of', 'outside', 'check_alone', 'part_of', 'blocks_of', 'check_tensors', 'Recognised',
-           'recognised', 'reach', 'has_experts', 'check_parts']
+           'recognised', 'reach', 'reach_each', 'stacked', 'has_experts', 'check_parts']
 
 # %% ../../nbs/huggingface/recognise.ipynb #rc-imports
 import re
 from typing import NamedTuple
 
+import numpy as np
+
 from ..transformer.parts import MATRICES
 from ..numerics import checks
 from .families import FAMILIES, FAMILIES_TOML, is_in
-from .measure import REMEDY
+from .measure import REMEDY, as_array
 
 # %% ../../nbs/huggingface/recognise.ipynb #mo-body
 def body_of(module):
@@ -101,10 +103,35 @@ def recognised(body):
     return None
 
 def reach(x, path):
-    "The object at a dotted path of attributes, or None."
+    "The object at a dotted path of attributes, or None; # = all of a list, stacked."
+    if "#" in path:
+        found = reach_each(x, path)
+        return None if not found or None in map(_shape, found) else stacked(found, path)
     for name in path.split("."):
         x = getattr(x, name, None)
     return x
+
+def _shape(x):
+    return getattr(x, "shape", None)
+
+def reach_each(x, path): # list
+    "The objects at a path in which # stands for every number of a list."
+    before, _, after = path.partition(".#")
+    found = reach(x, before)
+    if not isinstance(found, (list, tuple)) and not hasattr(found, "append"):
+        return [] # no list
+    return [reach(part, after[1:]) if after else part for part in found]
+
+def stacked(tensors, # of all experts of a list
+            name, # for the message
+           ): # one tensor, (experts, …): a copy
+    "The tensors of all experts as one."
+    shapes = list(dict.fromkeys(tuple(x.shape) for x in tensors))
+    if len(shapes) > 1:
+        checks.reject("module", "have experts of one size",
+                      f"{' and '.join(map(str, shapes))} for {name}", REMEDY)
+    like = tensors[0].detach()
+    return like.new_tensor(np.stack([as_array(x, name) for x in tensors]))
 
 def _has(block, tensors):
     "Test whether a block has these matrices and no second attention (as in decoders)."
@@ -112,8 +139,9 @@ def _has(block, tensors):
               if tensor.roles[0] in MATRICES
               and (path.endswith(".weight") or tensor.of_experts)}
     mixture = has_experts(block, tensors)
-    needed = (path for path, tensor in layers.items() if is_in(tensor, mixture))
-    return all(reach(block, path) is not None for path in needed) \
+    needed = [path for path, tensor in layers.items() if is_in(tensor, mixture)]
+    whole = any("2" in layers[path].roles for path in needed) # has it an MLP?
+    return whole and all(reach(block, path) is not None for path in needed) \
         and not hasattr(block, "multihead_attn")
 
 def has_experts(block, tensors): # a block, path -> Tensor
@@ -144,22 +172,30 @@ def check_parts(block, tensors):
         for k, name in enumerate(names):
             known.setdefault(".".join(names[:k]), {"rotary_emb", *ACT}).add(name)
     for path, names in known.items():
-        part = reach(block, path) if path else block
-        where = path.split(".")[0] or "block"
-        where = where if where == "block" else "attention" if "att" in where else "MLP"
-        for name, child in getattr(part, "named_children", lambda: ())():
-            idle = hasattr(child, "p") or hasattr(child, "drop_prob") \
-                or type(child).__name__ == "Identity"
-            if name not in names and not idle:
-                checks.reject("module", f"have no part `{name}` in its {where}",
-                              type(child).__name__, REMEDY)
-        for name, value in vars(part).items():
-            described = path.endswith("experts") and name in ("alpha", "limit")
-            skipped = name.startswith("_") or name in harmless or described
-            if skipped or not isinstance(value, (int, float)) or not value:
-                continue
-            if any(word in name for word in FAMILIES_TOML["acting"].split()):
-                checks.reject("module", f"have no number `{name}` in its {where}",
-                              f"{value:g}", REMEDY)
-            checks.warn(f"`module` has an unknown number `{name}` = {value:g} in its "
-                        f"{where}, which is ignored")
+        if "#" in names: # a list of experts, whose parts are checked
+            continue
+        parts = reach_each(block, path) if "#" in path else [
+            reach(block, path) if path else block]
+        for part in parts:
+            _check_part(part, path, names, harmless)
+
+def _check_part(part, path, names, harmless):
+    "Reject unknown children and numbers of one part of a block."
+    where = path.split(".")[0] or "block"
+    where = where if where == "block" else "attention" if "att" in where else "MLP"
+    for name, child in getattr(part, "named_children", lambda: ())():
+        idle = hasattr(child, "p") or hasattr(child, "drop_prob") \
+            or type(child).__name__ == "Identity"
+        if name not in names and not idle:
+            checks.reject("module", f"have no part `{name}` in its {where}",
+                          type(child).__name__, REMEDY)
+    for name, value in vars(part).items():
+        described = path.endswith("experts") and name in ("alpha", "limit")
+        skipped = name.startswith("_") or name in harmless or described
+        if skipped or not isinstance(value, (int, float)) or not value:
+            continue
+        if any(word in name for word in FAMILIES_TOML["acting"].split()):
+            checks.reject("module", f"have no number `{name}` in its {where}",
+                          f"{value:g}", REMEDY)
+        checks.warn(f"`module` has an unknown number `{name}` = {value:g} in its "
+                    f"{where}, which is ignored")

@@ -40,10 +40,6 @@ def model_of(config, letters, layers=None): # dict
     from infattn_nb.huggingface.config import Config
     from infattn_nb.numerics import checks
     read = Config.read(config)
-    if read.experts:
-        checks.reject("config", "describe a model without experts", f"one with "
-                      f"{read.experts} experts for each token to choose from",
-                      "call infattn_report, which describes it before training")
     new = dict(read.entries, vocab_size=letters, pad_token_id=None)
     new.setdefault("_name_or_path", config if isinstance(config, str) else None)
     if layers is not None:

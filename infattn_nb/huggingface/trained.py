@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .families import Head, halves_of_pairs
+from .families import Head, halves_of_pairs, is_in
 from .measure import as_array, rounding, shift_of
 from .verified import in_eval_mode, rows_of
 from .weights import fills, is_there
@@ -21,7 +21,8 @@ from ..netsor.program import Program
 from ..nonlinearities import times
 from ..numerics import checks
 from ..transformer.as_program import rows_of_texts, written_with
-from ..transformer.parts import BIASES, MATRICES
+from ..transformer.experts import Experts
+from ..transformer.parts import BIASES, MATRICES, ROUTER, SINK
 
 # %% ../../nbs/huggingface/trained.ipynb #tr-slots
 class Tensors:
@@ -29,7 +30,8 @@ class Tensors:
     def __init__(self, layout, config):
         there = [x for x in layout if is_there(x, config)]
         self.by_name = {x.name: x for x in there}
-        self.matrices = {k: x for x in there for k in x.roles if k in MATRICES}
+        self.matrices = {(k, mixture): x for x in there for mixture in (False, True)
+                         if is_in(x, mixture) for k in x.roles if k in MATRICES}
         self.norms: dict = {} # "gain", "output_gain", "query_gain", … -> tensors
         for x in there:
             inside = "*" in x.name
@@ -38,7 +40,10 @@ class Tensors:
 
     def beside(self, tensor): # Tensor, or None
         "The bias in the same layer as a tensor."
-        return self.by_name.get(re.sub("weight$", "bias", tensor.name))
+        name = tensor.name
+        beside = re.sub("weight$", "bias", name) if name.endswith("weight") else \
+            f"{name}_bias" # one tensor for all experts
+        return self.by_name.get(beside)
 
 def stem(tensor, l=None):
     "The tensor's name without its last part, the same for all parameters of a layer."
@@ -55,14 +60,18 @@ _PLACES = {"first": ("first_gain", False), "last": ("gain", False),
 _OF_HEADS = "query_gain", "key_gain" # the same number of entries at every width
 
 def _say_what_is_left_out(entries):
-    "Warn that dropout and low precision are not reproduced by a program."
+    "Warn of dropout, low precision and losses of routers, which no program has."
     dropout = [name for name in _DROPOUT if entries.get(name)]
     said = [f"dropout ({', '.join(dropout)})"] if dropout else []
+    if entries.get("router_jitter_noise"):
+        said.append("noise of the routers (router_jitter_noise)")
+    if entries.get("output_router_logits") and entries.get("router_aux_loss_coef"):
+        said.append("the auxiliary loss of the routers (router_aux_loss_coef)")
     kinds = {entries.get("dtype"), entries.get("torch_dtype")}
     said += sorted(f"{kind}" for kind in kinds - _PRECISE)
     if said:
-        checks.warn(f"the program is trained without {' and '.join(said)}: as in "
-                    "torch's eval mode, in double precision")
+        checks.warn(f"the program is trained without {' and '.join(said)}: in double "
+                    "precision, as in torch's eval mode, by the given loss alone")
 
 _DROPOUT = """activation_dropout attention_dropout attention_probs_dropout_prob
 attn_pdrop dropout embd_pdrop embedding_dropout hidden_dropout hidden_dropout_prob
@@ -100,12 +109,7 @@ class Trained:
                 checks.reject("blocks", "have attention and an MLP in each block, as "
                               "when it was read", "one without", "leave the blocks as "
                               "they were read")
-            if block.mlp is not block.feedforward:
-                checks.reject("feedforward", "be an MLP if a model is trained", "a "
-                              "mixture of experts", "describe it with Transformer(…, "
-                              "blocks=[Block(…, Experts(…))]), whose programs can be "
-                              "trained, or use `chain` and `gradients`")
-            if shift_of(block.feedforward.activation):
+            if shift_of(block.mlp.activation):
                 checks.reject("module", "have random or zero biases of the MLP if it "
                               "is written as a program", "one number in all of "
                               "them", "set them to zero before reading the module, and "
@@ -134,10 +138,45 @@ class Trained:
 
     def matrix(self, l, role, head, var, rows=1):
         "A matrix of block l, or the part of it that belongs to a head."
-        tensor = self.tensors.matrices[role]
+        tensor = self._tensor(l, role)
         name = self._name(tensor, l, role, head)
         self.parts[name] = tensor, l, lambda x: self._part(tensor, x, role, head)
         return self.of_kind(_KINDS.get(role), self.program.matrix(name, var, rows))
+
+    def _tensor(self, l, role):
+        "The tensor with the matrix of a role in block l."
+        mixture = isinstance(self.network.blocks[l - 1].feedforward, Experts)
+        return self.tensors.matrices[role, mixture]
+
+    def router(self, l, branch, U): # Score (s, m)
+        "Logits of the router of block l for tokens U, as in torch, without a bias."
+        tensor = self._tensor(l, ROUTER)
+        name = self._name(tensor, l)
+        self.parts[name] = tensor, l, lambda x: x
+        var = branch.var_r/self.network.width
+        W = self.program.parameter(0., var, size=branch.experts, name=name, decays=True)
+        return self.program.scores(U, self.of_kind("router", W), "plain")
+
+    def router_bias(self, l, branch): # m numbers, or None
+        "The bias of the router of block l, if there is one."
+        weight = self._tensor(l, ROUTER)
+        tensor = self.tensors.beside(weight)
+        if tensor is None:
+            return None
+        name = self._name(weight, l, bias=True)
+        return self._numbers_of_block(name, tensor, l, branch.var_br, branch.experts)
+
+    def sinks(self, l, branch): # H numbers, or None
+        "The sinks of the heads of block l, if there are any."
+        if branch.var_sink is None:
+            return None
+        tensor = next(x for x in self.layout if x.roles == (SINK,))
+        name = self._name(tensor, l)
+        return self._numbers_of_block(name, tensor, l, branch.var_sink, branch.heads)
+
+    def _numbers_of_block(self, name, tensor, l, var, size):
+        self.parts[name] = tensor, l, lambda x: x[:, None]
+        return self.program.parameter(0., var, size=size, rows=0, name=name)
 
     def of_kind(self, kind, W):
         "The same weights, with their kind recorded for µP."
@@ -147,15 +186,17 @@ class Trained:
 
     def bias(self, l, role, head, var, rows=1): # Parameter, or None
         "The bias in the same layer as a matrix, if there is one."
-        weight = self.tensors.matrices[role]
+        weight = self._tensor(l, role)
         tensor = self.tensors.beside(weight)
         if tensor is None:
             return None
         name = self._name(weight, l, role, head, bias=True)
         whole = weight._replace(layout="out" if weight.layout == "in" else
                                 weight.layout)
-        self.parts[name] = tensor, l, lambda x: self._part(whole, x[:, None], role,
-                                                           head)[:, 0]
+        def part(x): # as a matrix with one column, or for experts_in with one row
+            column = x[..., None, :] if whole.layout == "experts_in" else x[..., None]
+            return self._part(whole, column, role, head)[:, 0]
+        self.parts[name] = tensor, l, part
         drawn = BIASES.get(role) in tensor.roles
         return self.program.parameter(0., var if drawn else 0., rows=rows, name=name)
 
@@ -166,6 +207,8 @@ class Trained:
         W = tensor.matrices(x, m, a.groups)[role]
         if head is None:
             return W
+        if tensor.of_experts: # `head` is the number of an expert
+            return np.split(W, len(x))[head]
         if role == "o":
             return W[:, head*m:(head + 1)*m]
         if role in "qk" and a.rotary is not None and self.neighbours_turn:
@@ -405,7 +448,7 @@ def weights_of(net: Any, module: Any, *, readout: str = "last",
     if not callable(getattr(module, "named_parameters", None)):
         checks.reject("module", "be a module of torch", type(module).__name__,
                       "pass the model itself", TypeError)
-    named = dict(module.named_parameters())
+    named = _as_newest(net.source.family, dict(module.named_parameters()))
     for layout in net.source.family.layouts:
         weights = Trained(Program(), net, readout, layout)
         outputs = written_with(weights, net, readout)
@@ -423,6 +466,31 @@ def weights_of(net: Any, module: Any, *, readout: str = "last",
     if verify and readout == "lm":
         _check_logits(net, module, weights.program, outputs, arrays)
     return arrays
+
+def _as_newest(family, named): # {name: parameter or array}
+    "Parameters in which the experts of a list are one tensor, as in the newest layout."
+    newest, *older = family.layouts
+    old = [x for layout in older for x in layout if x.of_experts]
+    if not any(x.listed and x.pattern.search(name) for x in old for name in named):
+        return named
+    found = {}
+    lists: dict = {} # (tensor, block) -> role -> arrays of the experts
+    for name, x in named.items():
+        tensor = next((t for t in old if t.pattern.search(name)), None)
+        if tensor is None:
+            found[name] = x
+            continue
+        new = next(t for t in newest if t.of_experts and {*tensor.roles} <= {*t.roles})
+        l = tensor.pattern.search(name)[1]
+        if tensor.listed:
+            of_roles = lists.setdefault((new, l), {})
+            of_roles.setdefault(tensor.roles[0], []).append(as_array(x, name))
+        else:
+            found[new.name.replace("*", l)] = x
+    for (new, l), of_roles in lists.items():
+        each = [np.stack(of_roles[role]) for role in new.roles]
+        found[new.name.replace("*", l)] = np.concatenate(each, axis=1)
+    return found
 
 def _check_logits(net, module, program, outputs, arrays):
     "Reject a module whose logits are not those of the program with its weights."

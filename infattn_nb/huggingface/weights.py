@@ -30,7 +30,7 @@ from .draws import is_frozen
 from .factors import branch_factor, folded, score_factor
 from .families import EMBEDDINGS, Tensor, is_in
 from .module import config_of, read_module
-from .recognise import blocks_of, body_of, check_tensors
+from .recognise import blocks_of, body_of, check_tensors, stacked
 from .roles import FACTORS, found_by_roles, places_to_watch
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-sizes
@@ -117,7 +117,7 @@ def _fill(t, tensor, l):
     shape: tuple[int, ...] = (out, fan_in)
     if tensor.layout.endswith("in"):
         shape = fan_in, out
-    if tensor.layout.startswith("experts"):
+    if tensor.layout.startswith("experts") and not tensor.listed:
         shape = block.feedforward.experts, *shape
     return Fill(tensor, l, std, 0., times, shape, rows)
 
@@ -534,7 +534,8 @@ class Held:
     "Contents of the tensors of one block, read when they are needed."
     def __init__(self, t, l, places):
         self.block = t.blocks[l]
-        self.held = [(x, fill.tensor) for x, fill in places if fill.block == l]
+        self.held = _with_lists_stacked([(x, fill.tensor) for x, fill in places
+                                         if fill.block == l])
         self.like = next(x for x, tensor in self.held if tensor.roles[0] in MATRICES)
         self.family = t.source.family
 
@@ -542,6 +543,15 @@ class Held:
     def given(self):
         "Matrices (in, out) and biases, in the form of the explicit network."
         return held_now(self, self.block, self.family)
+
+def _with_lists_stacked(held):
+    "Pairs of a tensor and its Tensor, where the experts of a list are one tensor."
+    found = [(x, tensor) for x, tensor in held if not tensor.listed]
+    lists: dict = {}
+    for x, tensor in held:
+        if tensor.listed:
+            lists.setdefault(tensor, []).append(x)
+    return found + [(stacked(x, tensor.name), tensor) for tensor, x in lists.items()]
 
 def _run(t, module, places, left):
     "Run a filled module; return changes of the forward pass that it lacks."
@@ -611,7 +621,11 @@ def _places(t, module):
     about = getattr(module, "config", None)
     if source.config is not None and hasattr(about, "to_dict"):
         _check_family(t, Config.read(about))
-    every = (_matched(t, parameters, layout) for layout in source.family.layouts)
+    def unknown(layout):
+        return sum(not any(x.pattern.search(name) for x in layout)
+                   for name in parameters)
+    nearest = sorted(source.family.layouts, key=unknown)
+    every = (_matched(t, parameters, layout) for layout in nearest)
     matched = next((found for found in every if found is not None), None)
     if matched is None:
         checks.reject("module", f"have the tensors of {source.kind}",
@@ -669,12 +683,26 @@ def _matched(t, parameters, layout):
             where = "" if block is None else f" in block {block}"
             checks.reject("module", f"have a tensor {name!r}{where}", "none",
                           "pass a module of the family and depth that was read")
+    _check_lists(t, matched)
     for name, fill in matched.items():
         shape = tuple(parameters[name].shape)
         if fill.shape is not None and shape != fill.shape:
             checks.reject("module", f"have {name} of shape {fill.shape}", shape,
                           "read this model's own config")
     return matched
+
+def _check_lists(t, matched):
+    "Reject lists with another number of experts."
+    lists: dict = {}
+    for fill in matched.values():
+        if fill.tensor.listed:
+            key = fill.tensor.name, fill.block
+            lists[key] = lists.get(key, 0) + 1
+    for (name, l), count in lists.items():
+        wanted = t.blocks[l].feedforward.experts
+        if count != wanted:
+            checks.reject("module", f"have {wanted} experts in block {l}",
+                          f"{count} of {name}", "read this model's own config")
 
 def _of_another_head(name, p, source):
     "The Fill of a parameter of a head that was not read, such as a classifier."

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Nonlin', 'numbers_of', 'finite', 'Diagonal', 'Sum', 'Linear', 'scaled', 'Mix', 'flat', 'Attend', 'beside',
-           'attention_weights', 'alike', 'pulled_weights', 'Normalize', 'FiniteOnly', 'Rotate', 'Logits', 'turned']
+           'attention_weights', 'alike', 'pulled_weights', 'Normalize', 'FiniteOnly', 'reject_limit', 'Rotate',
+           'Logits', 'turned']
 
 # %% ../../nbs/netsor/kinds.ipynb #kn-takes
 from collections.abc import Callable, Iterator
@@ -457,15 +458,19 @@ class FiniteOnly(Vector, form=True):
 
     def meet(self, given: Any) -> None:
         "Reject an infinite width."
-        checks.reject("width", "be finite for programs with rotary positions or "
-                      "logits of a tied head", f"∞ with {self.called}",
-                      "pass a finite width; a chain of a Transformer has a limit")
+        reject_limit(self.called)
 
     def remark(self) -> tuple[str, str]:
         return "instruction", f"{type(self).__name__} is no instruction of Netsor"
 
     def bound(self, of_args: list) -> float:
         return np.inf
+
+def reject_limit(called):
+    "Raise an error, given the operation that has no limit."
+    checks.reject("width", "be finite for programs with rotary positions or scores "
+                  "that are not divided, as those of logits", f"∞ with {called}",
+                  "pass a finite width; a chain of a Transformer has a limit")
 
 @node
 class Rotate(FiniteOnly):

@@ -6,9 +6,9 @@
 __all__ = ['rule', 'try_once', 'RUNS_NAMED', 'node', 'Vector', 'picked', 'factor', 'GVar', 'Initial', 'Input', 'Parameter',
            'MatMul', 'Output', 'Rows', 'Concat', 'rows_of', 'bases', 'own_fields', 'key', 'made_of', 'Score', 'Entries',
            'entries_of', 'single_scores', 'pair_of', 'factors_of', 'Matrix', 'Readout', 'Readouts', 'Table', 'fraction',
-           'check_nonlinearity', 'try_function', 'names', 'called_by', 'describe', 'length_text', 'called', 'bounds',
-           'bound_of', 'AssumptionError', 'AssumptionWarning', 'violations', 'rows_by_base', 'remarks', 'depending',
-           'in_one', 'levels', 'columns', 'draw_program']
+           'length_of', 'check_nonlinearity', 'try_function', 'names', 'called_by', 'describe', 'length_text', 'called',
+           'bounds', 'bound_of', 'AssumptionError', 'AssumptionWarning', 'violations', 'rows_by_base', 'remarks',
+           'depending', 'in_one', 'levels', 'columns', 'draw_program']
 
 # %% ../../nbs/netsor/nodes.ipynb #takes
 from abc import abstractmethod
@@ -519,7 +519,9 @@ class Score:
     def bound(self, of_args: list) -> float:
         return np.inf
 
-    def remark(self) -> None:
+    def remark(self) -> tuple[str, str] | None:
+        if self.scaling == "plain":
+            return "instruction", "scores of Netsor are divided by √n or n"
         return None
 
     def divisor(self, m: int) -> float:
@@ -651,6 +653,10 @@ def fraction(rows):
         checks.reject("rows", "be a positive fraction of the width", f"{rows!r:.60}",
                       "pass e.g. 1/2 or Fraction(1, 3)")
     return r
+
+def length_of(rows):
+    "A length as a fraction of the width; 0 is that of a number."
+    return Fraction(0) if isinstance(rows, int) and rows == 0 else fraction(rows)
 
 def check_nonlinearity(fn, # function that acts on each coordinate
                        args, # its vectors

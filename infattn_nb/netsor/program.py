@@ -23,7 +23,7 @@ from .nodes import Concat, Input, MatMul, Matrix, Output, Parameter
 from .nodes import Readout, Readouts, Rows, Score, Table, Vector, bases
 from .nodes import called_by, check_nonlinearity, describe
 from .nodes import draw_program
-from .nodes import factor, fraction, in_one, length_text
+from .nodes import factor, fraction, in_one, length_of, length_text
 from .nodes import made_of, names
 from .nodes import remarks, rows_of, violations
 
@@ -62,7 +62,7 @@ class ReadoutsOf(list[Readout]):
 @checks.completes("add", "attend", "check", "concatenate", "describe", "draw", "inputs",
                   "linear", "logits", "matmul", "matrix", "mix", "names", "nodes",
                   "nonlin", "normalize", "parameter", "random_scores", "readout",
-                  "readouts", "rotate", "route", "score", "scores")
+                  "readouts", "rotate", "route", "routing", "score", "scores")
 class Program:
     "A Netsor program with scores, in the order in which it was written (section 2.1)."
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Program:
         self.views: dict[tuple, Rows] = {}
         self.kinds: dict[Matrix | Parameter, str] = {} # of weights, for µP
         self.heads: dict[tuple[int, int], Attend] = {} # (block, head), both from 0
-        self.routers: dict[int, Score] = {} # block, from 0 -> logits (s, m)
+        self.routers: dict[int, Any] = {} # block, from 0 -> Router
         self.texts: list[np.ndarray] = [] # rows of tokens of each text of a network
 
     def kept_view(self, X: Vector, index: np.ndarray) -> Rows:
@@ -205,7 +205,7 @@ class Program:
         mean
             μ_in, a number or (k,)
         rows
-            length of the vectors / width
+            length of the vectors / width; 0: one number each
         name
             name under which `train` accepts the values of the vectors
         """
@@ -216,7 +216,7 @@ class Program:
             checks.reject("mean", f"be a number or have shape ({k},)", μ.shape,
                           "pass one number per vector")
         μ = np.broadcast_to(μ, k)
-        return self._record(Input(self, (), fraction(rows), k, μ, S,
+        return self._record(Input(self, (), length_of(rows), k, μ, S,
                                   checks.kind(name, str, "name", "pass a word")))
 
     def parameter(self, mean: float = 0., var: float = 0., *, size: int = 1,
@@ -246,7 +246,7 @@ class Program:
         var = checks.number(var, "var", "[0, ∞)", "pass the variance of an entry")
         k = checks.count(size, "size")
         name = _name_of(name, f"b{len(self.parameters) + 1}")
-        length = Fraction(0) if isinstance(rows, int) and rows == 0 else fraction(rows)
+        length = length_of(rows)
         if decays is None:
             decays = k > 1 and length > 0
         b = Parameter(self, (), length, k, np.full(k, mean), name, var,
@@ -503,7 +503,7 @@ class Program:
         k
             key
         scaling
-            "sqrt": divided by √length, "linear": by length
+            "sqrt": divided by √length, "linear": by length, "plain": not divided
 
         Returns
         -------
@@ -518,7 +518,7 @@ class Program:
         return self.scores(q, k, scaling)
 
     def scores(self, Q: Vector, K: Vector, scaling: str = "sqrt") -> Score:
-        r"""The scores $QK^\top/\sqrt n$ or $QK^\top/n$ (eqs. (2), (5)).
+        r"""The scores $QK^\top/\sqrt n$ or $QK^\top/n$ (eqs. (2), (5)), or $QK^\top$.
 
         Parameters
         ----------
@@ -527,7 +527,8 @@ class Program:
         K
             stack of b keys
         scaling
-            "sqrt": divided by √length, "linear": by length
+            "sqrt": divided by √length, "linear": by length, "plain": not divided, as
+            the logits of a router in torch; plain scores have no limit
 
         Returns
         -------
@@ -535,7 +536,7 @@ class Program:
             a block (a, b), for use in `attend` and `nonlin`
         """
         pair = self.own(Vector, [Q, K], "query and key")
-        checks.choice(scaling, "scaling", ("sqrt", "linear"))
+        checks.choice(scaling, "scaling", ("sqrt", "linear", "plain"))
         self.same_length(pair, "query and key")
         return self._record(Score(self, pair, scaling, (Q.k, K.k)))
 
@@ -572,7 +573,7 @@ class Program:
         seen = self._mask(mask, (rows, across))
         return self._record(Attend(self, (V,), length, rows, weights, scores, seen))
 
-    def route(self, scores: Score, stacks: Any, weights: Callable = softmax) -> Vector:
+    def route(self, scores: Scores, stacks: Any, weights: Callable = softmax) -> Vector:
         r"""Row i averages the i-th rows of several stacks, with weights of row i of P.
 
         A mixture of experts is of this form: each stack is the output of one expert.
@@ -580,9 +581,9 @@ class Program:
         Parameters
         ----------
         scores
-            a block P (k, m)
+            a block P (k, m), or p1, …, pr, blocks of k rows side by side
         stacks
-            m stacks of k vectors of one length
+            m stacks of k vectors of one length, one for each column
         weights
             function of scores that returns weights along the last axis
 
@@ -592,14 +593,17 @@ class Program:
             a stack of k vectors
         """
         stacks = self.own(Vector, list(stacks), "stacks")
-        scores, = self.own(Score, [scores], "scores")
-        k, m = scores.shape
+        scores = self.own(Score, scores, "scores", some=True)
+        k = len(scores[0])
+        m = sum(p.shape[1] for p in scores)
         if len(stacks) != m or any(x.k != k for x in stacks):
             got = ", ".join(str(x.k) for x in stacks) or "no"
             checks.reject("stacks", f"be {m} stacks of {k} vectors, as the scores",
                           f"stacks of {got}", "pass one stack for each column of P")
-        return self.concatenate(*(self.attend(scores[[i]], [x[[i]] for x in stacks],
-                                              weights) for i in range(k)))
+        def row(i):
+            return self.attend([p[[i]] for p in scores], [x[[i]] for x in stacks],
+                               weights)
+        return self.concatenate(*map(row, range(k)))
 
     def _mask(self, mask, shape):
         "Booleans (a, b), or None if every row may attend to everything."
@@ -658,6 +662,28 @@ class Program:
                               "write the program with net.program()")
         return [P for (l, h), node in self.heads.items() for P in node.scores
                 if block in (None, l) and head in (None, h)]
+
+    def routing(self, block: int | None = None) -> list[Score]:
+        """Logits of the routers of a network that was written by `net.program`.
+
+        Parameters
+        ----------
+        block
+            number of a block with a mixture of experts, from 0; None = all of them
+
+        Returns
+        -------
+        list of Score
+            blocks (tokens, experts), for `watch=` of `train`; the method
+            `choices(block)` of its result then returns the chosen experts
+        """
+        if block is not None and checks.count(block, "block", least=0) not in \
+                self.routers:
+            there = ", ".join(map(str, self.routers)) or "none"
+            checks.reject("block", "be a block with a mixture of experts", block,
+                          f"these blocks have one, counted from 0: {there}")
+        return [P for l, router in self.routers.items() for P in router.scores
+                if block in (None, l)]
 
     def past(self, *nodes: Vector | Score) -> list[Vector | Score]:
         """The given vectors and scores and everything from which they are made.

@@ -23,7 +23,7 @@ from ..nonlinearities import NAMED, Nonlinearity, is_dear, rows_dual
 from ..numerics.hermite import RULES, Series, correlation, dual_quadrature
 from ..numerics.hermite import hermite, mehler, reject_outgrowing
 from ..numerics.linalg import psd_factor
-from .kinds import Diagonal, Nonlin, Sum
+from .kinds import Diagonal, Nonlin, Sum, reject_limit
 from .nodes import Concat, Entries, Initial, MatMul, Rows
 from .nodes import Score, Vector
 from .nodes import bases
@@ -142,6 +142,8 @@ class Batch:
             h.meet(self)
         elif h.is_random:
             self.value[h], self.known[h], self.fresh[h] = self.pairs.draw(h, self)
+        elif h.scaling == "plain":
+            reject_limit("scores that are not divided")
         else:
             M = self.moment(*h.args)
             self.value[h] = np.zeros((1, *h.shape)) if M is None else M

@@ -411,6 +411,8 @@ MUP = {
     "vector": Powers(0., 1., 0., 0.), # biases, gains, embeddings, rows of a tied head
     "untied head": Powers(.5, 1., 0., 0.), # σ/√n times √n; its logits are divided by n
     "output": Powers(-.5, -1., -1., -.5), # readouts
+    "router": Powers(0., -1., -1., -.5), # its logits are sums that are not divided
+    "router over √n": Powers(0., 0., -.5, 0.), # its logits are scores
     "number": Powers(0., 0., 0., 0.)} # the same number of entries at every width
 
 def kind_of(W): # matrix, readout or trained vectors -> key of MUP

@@ -24,7 +24,7 @@ from .losses import BATCHES, loss_of, targets_of, tried
 from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import NoBar, pieces, progress_bar
 from ..netsor.gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
-from ..netsor.kinds import attention_weights
+from ..netsor.kinds import attention_weights, beside
 from ..netsor.nodes import Concat, Initial, Matrix, Parameter, Rows, Score
 from ..netsor.nodes import Table, Vector, bases, rows_by_base, rows_of
 from .optimizers import Optimizer, clipped, mup_factor, optimizer_of
@@ -440,7 +440,8 @@ class Training:
         Returns
         -------
         ndarray
-            (networks, steps + 1, heads, queries, keys); each row sums to one
+            (networks, steps + 1, heads, queries, keys); each row sums to one, or to
+            less if the head has a sink
         """
         plan = self._learner.plan
         texts = plan.program.texts
@@ -448,24 +449,52 @@ class Training:
             checks.reject("text", f"be one of {len(texts)}, counted from 0", text,
                           "pass None for all of them")
         wanted = plan.program.attention(block)
-        seen = np.isfinite(self.watched)
-        values = np.where(seen, self.watched, 0.) # zeros for diverged networks
-        ends = np.cumsum([0, *(_numbers_in(h) for h in plan.others)])
         found = []
         for (l, _), head in plan.program.heads.items():
-            P, = head.scores
-            if l != block or P not in plan.others:
-                continue
-            i = plan.others.index(P)
-            p = values[..., ends[i]:ends[i + 1]].reshape(*values.shape[:2], *P.shape)
-            found.append(attention_weights(head, p))
+            if l == block and all(P in plan.others for P in head.scores):
+                P = beside([self._watched(P) for P in head.scores])
+                found.append(attention_weights(head, P)[..., :P.shape[-2]])
         if not found:
             checks.reject("block", "have heads that were watched", f"{block}",
                           f"train with watch=program.attention({block}), "
                           f"{len(wanted)} heads")
         A = np.stack(found, axis=2)
-        A[~seen.all(-1)] = np.nan
+        A[~np.isfinite(self.watched).all(-1)] = np.nan
         return A if text is None else A[..., texts[text][:, None], texts[text]]
+
+    def _watched(self, P): # (networks, steps + 1, a, b)
+        "The values of a watched block of scores; zeros for diverged networks."
+        others = self._learner.plan.others
+        ends = np.cumsum([0, *(_numbers_in(h) for h in others)])
+        i = others.index(P)
+        p = self.watched[..., ends[i]:ends[i + 1]]
+        return np.where(np.isfinite(p), p, 0.).reshape(*p.shape[:2], *P.shape)
+
+    def choices(self, block: int) -> np.ndarray:
+        """The experts that each token chooses in every step, if the router was watched.
+
+        For a program written by `net.program`, pass `watch=program.routing()` to
+        `train`. The mean over tokens is the share of the tokens of each expert.
+
+        Parameters
+        ----------
+        block
+            number of a block with a mixture of experts, from 0
+
+        Returns
+        -------
+        ndarray
+            boolean (networks, steps + 1, tokens, experts); False for networks that
+            have diverged
+        """
+        plan = self._learner.plan
+        wanted = plan.program.routing(block)
+        if any(P not in plan.others for P in wanted):
+            checks.reject("block", "have a router that was watched", block,
+                          f"train with watch=program.routing({block})")
+        router = plan.program.routers[block]
+        chosen = router.chosen([self._watched(P) for P in router.scores])
+        return chosen & np.isfinite(self.watched).all(-1)[..., None, None]
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Plot the losses of the networks, step by step.

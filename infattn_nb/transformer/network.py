@@ -252,7 +252,7 @@ class Transformer(Network):
         that they have in the model. All matrices, biases, gains and embeddings are
         trained; `weights_of` returns their values in a module. In a network that was
         not read from a model, embeddings are drawn as with `random_embeddings=True`.
-        These embeddings, and the biases, are not trained.
+        These embeddings, and the biases of matrices, are not trained.
 
         Parameters
         ----------

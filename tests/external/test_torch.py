@@ -621,7 +621,7 @@ def test_what_transformers_has_beyond(transformers):
         (
             "GraniteMoe",
             dict(num_local_experts=2),
-            "no part `block_sparse_moe` in its block",
+            "be a mixture of experts of a supported kind, got model_type 'granitemoe'",
         ),
         ("Qwen2Moe", dict(num_experts=2), "no part `shared_expert` in its MLP"),
     ]

@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 
-from infattn_nb import train
+from infattn_nb import from_config, train
 from infattn_nb.huggingface import infattn_train, rate_transfer, transfer
 from infattn_nb.huggingface.train_command import letters_of, model_of, schedule_of
 
@@ -242,7 +243,18 @@ def test_control_c_in_a_terminal(here, name):
     assert f"{name}: interrupted" in said
 
 
-def test_a_mixture_of_experts_is_rejected_at_once():
-    mixture = dict(model_type="mixtral", num_local_experts=4, num_hidden_layers=2)
-    with pytest.raises(ValueError, match="`config` must describe a model without exp"):
-        model_of(mixture, 3)
+def test_a_mixture_of_experts_is_trained():
+    "Two widths, and one sentence on what is left out of the loss."
+    shape = dict(hidden_size=16, intermediate_size=16, num_attention_heads=2)
+    mixture = dict(model_type="olmoe", num_experts=4, num_experts_per_tok=2)
+    mixture |= shape | dict(num_key_value_heads=2, num_hidden_layers=1)
+    mixture |= dict(output_router_logits=True, router_aux_loss_coef=0.01)
+    texts, letters = letters_of("abcabbca")
+    model = model_of(mixture, letters)
+    with pytest.warns(UserWarning, match="without the auxiliary loss of the routers"):
+        net = from_config(model, texts)
+        net.program(readout="lm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = rate_transfer(model, texts, [16, 32], [1e-2], steps=10, verbose=False)
+    assert (found.mean < found.start.mean()).all()

@@ -3,6 +3,8 @@ file is whole, the same from run to run, and needs nothing else.
 """
 
 import json
+import pickle
+import zlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -493,3 +495,22 @@ def test_a_report_on_a_mixture_of_experts():
     assert "the blocks contribute" in repr(found)
     assert found.table["cosine, many heads"].isna().all()
     found.plot()
+
+
+def test_a_report_saved_before_there_were_experts(tmp_path):
+    "Of the commit before; three tokens, two blocks of Llama and 20 networks."
+    stored = (HERE / "data" / "report_before_experts.pkl.z").read_bytes()
+    old = pickle.loads(zlib.decompress(stored))
+    assert "experts" not in vars(old.measured.finite)
+    assert old.measured.finite.experts is None
+    entries = dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1)
+    entries |= dict(num_hidden_layers=2, intermediate_size=64, vocab_size=9)
+    new = draw_report(
+        from_config(dict(model_type="llama") | entries, 3), size=20, rng=0
+    )
+    assert old.table.index.equals(new.table.index)
+    assert old.table.columns.equals(new.table.columns)
+    assert old.numbers().keys() == new.numbers().keys()
+    assert [x.name for x in old.verdicts] == [x.name for x in new.verdicts]
+    assert len(old.details) == len(new.details)
+    assert len(old.save(tmp_path / "old.html").read_bytes()) > 10_000

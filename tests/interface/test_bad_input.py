@@ -336,6 +336,7 @@ common_experts(0.5, 4, 2, rng='a') ~ `rng` must be
 concentrated(0.5, 0, 4) ~ `seq_len` must be at least 1
 concentrated(0.5, 2, 4, draws=10**12) ~ fit into
 Experts(2, 3) ~ `chosen` must be at most the 2 experts, got 3; choose fewer
+Experts(0) ~ `experts` must be
 Experts(mlp=None) ~ `mlp` must be a FeedForward
 Experts(gate='top') ~ `gate` must be 'chosen' or 'softmax'
 Block(None, None) ~ `attention`

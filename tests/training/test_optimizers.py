@@ -386,14 +386,17 @@ PUBLISHED = {
     "vector": (0, 1, 0),
     "untied head": (0, 1, 0),
     "output": (-2, -1, -1),
+    "router": (-1, -1, -1),  # z = ⟨w, x⟩ of order one: the rate of an output
+    "router over √n": (0, 0, -0.5),  # w/√n in its place
     "number": (0, 0, 0),
 }
-GROWING = {"hidden", "into a head", "out of a head", "output", "untied head"}
+GROWING = {"hidden", "into a head", "out of a head", "output", "untied head", "router"}
 
 
 def test_mup_is_the_published_table():
     """Powers of the width in Yang et al. (2022): initial variance, rate of SGD, rate of
-    Adam. Table 3, and for an untied head table 8. "Number" is no row there.
+    Adam. Table 3, and for an untied head table 8. "Number" is no row there, and a
+    router has a larger start than an output.
     """
     found = {
         kind: (2 * powers.start - (kind in GROWING), powers.sgd, powers.adam)

@@ -72,3 +72,26 @@ def test_gradients_of_infinitely_many_units_are_averages(gates, draws=3 * 10**5)
         mean, error = each.mean(-1), each.std(-1) / np.sqrt(draws)
         assert (abs(pull.inner[0] - mean) < 6 * error).all()
         assert (error < 0.04 * abs(mean).max()).all()
+
+
+@pytest.mark.power("the term of drawn gradients doubled or left out")
+@pytest.mark.parametrize("gates", [None, gelu])
+def test_the_pull_of_drawn_gradients_is_a_derivative(gates, ε=1e-6):
+    "T_ij is the derivative of Σ ξ·unit if x_i grows by ε x_j, for units and for gates."
+    ff = FeedForward(activation=tanh, gated=True, gate_activation=gates, var_2=3.0)
+    rng = np.random.default_rng(0)
+    a, c, ξ = rng.standard_normal((3, 1, 3, UNITS))
+    E = np.eye(3)[None]
+    dY = Cotangent(E, E, E, E, np.inf, np.arange(3))
+    moments = ff.moments(ff.forward(E, np.inf, rng, keep="all"), dY)
+    alone = Field(ξ, a, c, moments, 0 * E, 0 * E)
+    pulls = ff._through_field(alone, 0 * E, dY)
+    for k, pull in enumerate(pulls):
+        for i, j in np.ndindex(3, 3):
+            moved = []
+            for sign in (1, -1):
+                x = [a.copy(), c.copy()]
+                x[k][0, i] += sign * ε * x[k][0, j]
+                moved.append((ξ * ff.unit(*x)).sum())
+            slope = np.sqrt(3.0) * (moved[0] - moved[1]) / (2 * ε)
+            assert abs(pull.inner[0, i, j] - slope) < 1e-6
