@@ -430,8 +430,9 @@ KEPT_PARTS = 32 # plans of mini-batches that are kept
 class PassPlan:
     "The computations of a program at a width, with their sizes."
     def __init__(self, program, outputs, n, *, others=(), apart=False, steps=0,
-                 dense=None, matrices=None, widening=1., dtype=float):
-        """apart: is there a backward pass for each output? steps: of training"""
+                 dense=None, entrywise=False, matrices=None, widening=1., dtype=float):
+        """apart: is there a backward pass for each output? steps: of training;
+        entrywise: does the optimizer need the entries of the trained matrices?"""
         self.program = program
         self.outputs = tuple(outputs)
         self.others = tuple(others) # vectors and scores to be watched
@@ -439,6 +440,7 @@ class PassPlan:
         self.apart = apart
         self.steps = steps
         self.dense = dense
+        self.entrywise = entrywise
         self.dtype = np.dtype(dtype) # of explicit matrices and of all values
         self.widening = widening # n divided by the base width, under µP
         self.stacks = Stacks(program, [*self.outputs, *self.others], 1/widening)
@@ -488,6 +490,8 @@ class PassPlan:
         "Is a matrix drawn in full at the start?"
         if self.dense is not None:
             return self.dense
+        if self.entrywise and W in self.trained:
+            return True
         return self.use(W).starts_explicit(self.shapes[W], networks)
 
     def training(self, matrices):
@@ -507,8 +511,8 @@ class PassPlan:
             for old in list(self.parts)[:1 - KEPT_PARTS]:
                 self.parts.pop(old, None) # another thread may have added it
             plan = PassPlan(self.program, key, self.n, others=others,
-                            dense=self.dense, matrices=self.trained,
-                            widening=self.widening, dtype=self.dtype)
+                            dense=self.dense, entrywise=self.entrywise,
+                            matrices=self.trained, widening=self.widening, dtype=self.dtype)
             self.parts[key] = plan
         return plan
 

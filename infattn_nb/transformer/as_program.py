@@ -18,6 +18,7 @@ from ..nonlinearities import softmax, times
 from ..numerics.softmax import through_softmax
 from ..netsor.nodes import fraction
 from ..netsor.program import Program
+from .adapters import LowRank, adapters_of
 from .attention import positions_of
 from .experts import GATES, Experts, k_largest, margins
 from .parts import MLP_MATRICES
@@ -58,9 +59,17 @@ class ScoreSoftmax:
 class Drawn:
     "Weights of a network that was not read from a model; biases are not trained."
     readouts = "last", "first", "mean"
+    adapters: LowRank | None = None
 
     def __init__(self, program):
         self.program = program
+
+    def layer_of(self, l, role):
+        "The name of a matrix of block l, and whether its layer has no others."
+        return f"W{l}.{role}" if role in MLP_MATRICES else f"{role.upper()}{l}", True
+
+    def hold(self, name, key, which, about):
+        "There is no module with the vectors of an adapter."
 
     def matrix(self, l, role, head, var, rows=1):
         "A matrix of block l, for one head or for all heads."
@@ -92,11 +101,19 @@ class Drawn:
         "Raise an error: without a model there is no vocabulary."
         checks.choice("lm", "readout", self.readouts)
 
-def linear_map(weights, U, l, role, head, var, var_b, rows=1):
-    "U Wᵀ + b."
-    G = weights.matrix(l, role, head, var, rows) @ U
+def linear_map(weights, U, l, role, head, var, var_b, rows=1, heads=1):
+    "U Wᵀ + b, for one of some heads."
+    G = adapted(weights, U, l, role, head, var, rows, heads)
     b = weights.bias(l, role, head, var_b, rows)
     return G if b is None else G + b
+
+def adapted(weights, U, l, role, head, var, rows=1, heads=1):
+    "U Wᵀ, where W may have an adapter."
+    G = weights.matrix(l, role, head, var, rows) @ U
+    if weights.adapters is None:
+        return G
+    added = weights.adapters.added(l, role, head, U, rows, heads)
+    return G if added is None else G + added
 
 def attention_branch(weights, l, branch, width, texts, U):
     "Outputs of the attention of block l for tokens U (s rows)."
@@ -109,7 +126,8 @@ def attention_branch(weights, l, branch, width, texts, U):
     angles = _angles(branch, width, U.k, texts)
     def mapped(role, head):
         var = branch.variance(role), branch.variance(f"b{role}")
-        return linear_map(weights, U, l, role, head, *var, rows)
+        many = H if role == "q" else groups
+        return linear_map(weights, U, l, role, head, *var, rows, many)
     joint = {}
     if branch.joint_norm and branch.qk_norm is not None:
         for role, many in (("q", H), ("k", groups)):
@@ -134,10 +152,10 @@ def attention_branch(weights, l, branch, width, texts, U):
                 K = turned("k", g)
             P = p.scores(Q, K)
             if V is None:
-                V = linear_map(weights, U, l, "v", g, branch.var_v, branch.var_bv, rows)
-            O = weights.matrix(l, "o", h, var_o[h])
+                V = linear_map(weights, U, l, "v", g, branch.var_v, branch.var_bv, rows,
+                               groups)
             p.heads[l - 1, h] = _attended(p, P, V, branch, h, sees)
-            Y = O @ p.heads[l - 1, h] + Y
+            Y = adapted(weights, p.heads[l - 1, h], l, "o", h, var_o[h], 1, H) + Y
     b = weights.bias(l, "o", None, branch.var_bo)
     return Y if b is None else Y + b
 
@@ -251,9 +269,10 @@ def experts_branch(weights, l, branch, U):
 # %% ../../nbs/transformer/as_program.ipynb #ap-write
 READOUTS = "last", "first", "mean", "lm"
 
-def write_transformer(network, texts=None, readout="last"): # Program, outputs
+def write_transformer(network, texts=None, readout="last", adapters=None):
     "A transformer as a program, with one output for each text, or logits."
     checks.choice(readout, "readout", READOUTS)
+    adapters = adapters_of(adapters)
     for block in network.blocks:
         f = block.feedforward
         if isinstance(f, Experts) and (f.shared is not None or f.var_br):
@@ -269,16 +288,20 @@ def write_transformer(network, texts=None, readout="last"): # Program, outputs
     weights: Any = Drawn(p)
     if network.source is not None:
         weights = network.source.weights(p, network, readout)
-    return p, written_with(weights, network, readout)
+    return p, written_with(weights, network, readout, adapters)
 
-def written_with(weights, network, readout): # [Output, …], or Table
+def written_with(weights, network, readout, adapters=None): # [Output, …], or Table
     "The outputs of a network with the given weights."
+    if adapters is not None:
+        weights.adapters = LowRank(adapters, weights, network.width)
     X = weights.entered(network)
     weights.program.texts = rows_of_texts(network, X.k)
     if network.first_norm is not None:
         X = weights.scaled(_normalized(X, network.first_norm), "first")
     for l, block in enumerate(network.blocks, 1):
         X = _through(weights, l, block, network, X)
+    if adapters is not None:
+        weights.adapters.check()
     if network.last_norm is not None:
         X = weights.scaled(_normalized(X, network.last_norm), "last")
     if readout == "lm":
