@@ -51,14 +51,14 @@ def value_of(value, # {stack: (b, k, m), block of scores: (b, a, c)}
     return value[h]
 
 def forward(nodes, # stacks and blocks, each after its arguments
-            value, # {input: (b, k, m)}; all other values are added
+            value, # {input or other known node: (b, k, m)}; all other values are added
             multiply, # (product, vectors (b, k, c)) -> (b, k, r)
             rows=None, # {stack: coordinates wanted}; None = all
             dtype=None, # of the values; None = as computed
            ):
     "The values of all stacks and scores."
     for h in nodes:
-        if isinstance(h, Initial):
+        if h in value:
             continue
         vectors = [value_of(value, x) for x in h.args]
         if isinstance(h, MatMul):
@@ -499,6 +499,8 @@ class PassPlan:
         some = set(matrices) # sorted, as their order differs between runs
         self.trained = [W for W in (*self.shapes, *self.parameters) if W in some]
         self.moving = self.above()
+        self.constant = [h for h in self.nodes if h not in self.moving
+                         and not isinstance(h, Initial)]
         self.reached = {}
         self.parts = {}
         return self
@@ -604,6 +606,7 @@ class ProgramNetworks:
             if isinstance(h, Vector):
                 _put_rows(self.inputs, h, x)
         self.matrices = {W: self._matrix(W, start.get(W)) for W in plan.shapes}
+        self.constant: dict = {} # values of nodes that training does not change
 
     def _matrix(self, W, given):
         plan = self.plan
@@ -627,6 +630,7 @@ class ProgramNetworks:
         "A copy for another plan of the same program, with missing parts drawn."
         new = self.fork(rng)
         new.plan = plan
+        new.constant = {}
         missing = [h for h in plan.inputs if h not in self.inputs]
         new.inputs = self.inputs | plan.draw_inputs(missing, self.b, rng)
         for W in plan.shapes:
@@ -638,10 +642,14 @@ class ProgramNetworks:
         "Values {stack: (b, k, m), block: (b, a, c)}; {product: coordinates (b, k, ·)}."
         value = self.inputs | {h: states[h].moved for h in self.plan.parameters}
         coords: dict[MatMul, np.ndarray] = {}
+        whole = plan is None or plan is self.plan
+        value |= self.constant if whole else {}
         def multiply(g, X):
             G, coords[g] = self.matrices[g.W].times(X, states[g.W])
             return G
         forward((plan or self.plan).nodes, value, multiply, dtype=self.plan.dtype)
+        if whole and not self.constant:
+            self.constant = {h: value[h] for h in self.plan.constant}
         return value, coords
 
     def backward(self, states, value, coords, cotangent, pairs, *, plan=None,

@@ -1139,7 +1139,7 @@ class Paths:
             for x in () if isinstance(h, Score) else h.args:
                 if any(getattr(b, "uniform", False) for b in bases(x)):
                     checks.reject("program", "have uniform vectors in scores only if it "
-                                  "is infinitely wide", self.program.name(h), "start "
+                                  "is infinitely wide", "one elsewhere", "start "
                                   "them as normal ones, without `uniform`")
 
     @property

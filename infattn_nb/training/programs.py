@@ -756,6 +756,8 @@ def _run(problem, blocks, steps, record, expected, verbose): # Run
     with bar, _quiet():
         result = run(problem, [forked(b) for b in blocks], steps, record, bar)
         last = last_look(problem, result.blocks, record)
+    for block in last:
+        block.networks.drawn.constant = {} # not needed any more
     return result._replace(blocks=last)
 
 # arguments
