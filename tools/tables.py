@@ -32,6 +32,11 @@ named (torch and transformers; some minutes for all).
 "Train your model at every finite width": nbs/data/train_your_model.json, all parts or
 some (some twenty minutes on one core; `law` takes torch and transformers);
 
+    python tools/tables.py adapters [powers rules ranks kernels]
+
+"Fine-tuning with adapters": nbs/data/fine_tuning.json, all parts or some (a quarter of
+an hour on one core);
+
     python tools/tables.py trained
 
 the other side of tests/laws/test_trained_models.py, tests/data/trained_models.npz
@@ -52,7 +57,7 @@ import pandas as pd
 from scipy.special import entr
 from scipy.stats import norm
 
-from infattn_nb import Transformer, from_config, from_torch, scan, train
+from infattn_nb import Program, Transformer, from_config, from_torch, scan, train
 from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
 from infattn_nb.convergence.distances import kl_divergence, paired_kl
@@ -65,7 +70,8 @@ from infattn_nb.initialisation.rules import scaled
 from infattn_nb.nonlinearities import identity, tanh
 from infattn_nb.numerics import parallel
 from infattn_nb.numerics.quadrature import gauss, jacobi
-from infattn_nb.transformer import embedding_cov
+from infattn_nb.transformer import Adapters, embedding_cov
+from infattn_nb.transformer.adapters import Factor
 
 ROOT = Path(__file__).parent.parent
 
@@ -882,7 +888,178 @@ def write_trained(networks=2000):
     np.savez_compressed(TRAINED, **found)
 
 
+# Adapters of the queries and values of one layer, trained alone, at several widths.
+
+ADAPTED = ROOT / "nbs/data/fine_tuning.json"
+WIDE = 64, 256, 1024, 4096, 16384
+TEXTS_OF, EACH = 8, 4  # texts, and tokens in each
+TOKENS_X = np.random.default_rng(0).standard_normal((TEXTS_OF * EACH, 16))
+NEW, OLD = np.random.default_rng(5).standard_normal((2, TEXTS_OF))  # targets
+RULES = {  # powers of n in the rates of A and B, which are .02 at width 64
+    "constant rates": (0.0, 0.0),
+    "both n^-1/2": (-0.5, -0.5),
+    "A n^-1, B constant": (-1.0, 0.0),
+    "A n^-1, B n^-1/2": (-1.0, -0.5),
+}
+
+
+def adapted_layer(n, zero="B", rank=8, alpha=8.0, stabilised=False):
+    "The paper's layer with adapters, a nonlinearity and a readout of each last token."
+    about = Adapters(rank, alpha, starts_at_zero=zero, rank_stabilised=stabilised)
+    p = Program()
+    X = p.inputs(TOKENS_X @ TOKENS_X.T / 16)
+    seen = {}
+
+    def product(letter):
+        A, B = (
+            p.parameter(
+                0.0,
+                about.variance_of(which, columns),
+                size=rank,
+                uniform=True,
+                name=f"{letter}.{which}",
+            )
+            for which, columns in (("A", n), ("B", rank))
+        )
+        p.adapters += [A, B]
+        seen[f"{letter}.A x"] = p.scores(X, A)
+        added = p.attend(p.scores(X, A), B, Factor(about.factor * n**0.5))
+        return p.matrix(letter) @ X + added
+
+    Q, K, V = product("q"), p.matrix("k") @ X, product("v")
+    same = np.kron(np.eye(TEXTS_OF), np.ones((EACH, EACH))) > 0
+    seen["scores"] = p.scores(Q, K)
+    h = tanh(p.attend(seen["scores"], V, mask=same))
+    seen |= {"values": V, "hidden units": h}
+    last = np.arange(EACH - 1, TEXTS_OF * EACH, EACH)
+    return p, p.readout("R") @ h[last], seen
+
+
+def adapted_run(n, rates, steps, optimizer="adam", size=8, trained=False, **about):
+    "A run at rates of A and B, and the things that are watched."
+    p, f, seen = adapted_layer(n, **about)
+    common = dict(width=n, verbose=False, size=size, rng=1)
+    init = None
+    if trained:
+        init = train(p, f, OLD, steps=40, matrices=["q", "k", "v", "R"], **common)
+    factors = {x.name: rates["AB".index(x.name[-1])] for x in p.adapters}
+    run = train(
+        p,
+        f,
+        NEW,
+        steps=steps,
+        optimizer=optimizer,
+        learning_rate=1.0,
+        rate_factors=factors,
+        parametrization="standard",
+        matrices="adapters",
+        init=init,
+        **common,
+    )
+    return run, seen
+
+
+def changes_of(run, seen):
+    "Root mean square changes of what is watched, {name: (networks,)}."
+    found = {}
+    for name, h in seen.items():
+        moved = run.values(h) - run.values(h, "start")
+        size = np.sqrt((moved**2).mean(axis=tuple(range(1, moved.ndim))))
+        found[name] = size * run._learner.plan.n**0.5 if name[1:] == ".A x" else size
+    return found
+
+
+def powers_part():
+    "The changes in ten steps at small rates that are the same at all widths."
+    rows = []
+    for optimizer, rate in (("adam", 1e-5), ("sgd", 1e-4)):
+        for zero in "BA":
+            for n in WIDE:
+                run, seen = adapted_run(n, (rate, rate), 10, optimizer, zero=zero)
+                moved = changes_of(run, seen)
+                moved["output"] = np.abs(run.outputs[:, -1] - run.outputs[:, 0]).mean(1)
+                rows.append(
+                    dict(optimizer=optimizer, zero=zero, width=n)
+                    | {k: short(x) for k, x in moved.items()}
+                )
+    return rows
+
+
+def rules_part():
+    "Losses in a hundred steps of Adam, and changes, for four rules of the rates."
+    rows = []
+    cases = [(zero, trained) for trained in (False, True) for zero in "BA"]
+    for zero, trained in cases[:3]:
+        for name, powers in RULES.items():
+            for n in WIDE[:4] if trained else WIDE:
+                rates = [0.02 * (n / 64) ** x for x in powers]
+                about = dict(zero=zero, rule=name, width=n, trained=trained)
+                try:
+                    run, seen = adapted_run(n, rates, 100, zero=zero, trained=trained)
+                except ValueError:  # more than half diverge
+                    rows.append(about | dict(loss=None))
+                    continue
+                moved = {k: short(x) for k, x in changes_of(run, seen).items()}
+                loss = {t: short(run.loss[:, t]) for t in (0, 10, 30, 100)}
+                rows.append(about | dict(loss=loss) | moved)
+    return rows
+
+
+def ranks_part(n=256, steps=20):
+    "Losses of ranks and rates, for α/r and α/√r."
+    rows = []
+    grids = dict(adam=np.logspace(-4, -0.5, 8), sgd=np.logspace(-3, 2, 11))
+    for optimizer, grid in grids.items():
+        for stabilised in (False, True):
+            for rank in (1, 4, 16, 64):
+                losses = []
+                for rate in grid:
+                    about = dict(rank=rank, stabilised=stabilised, size=4)
+                    try:
+                        run, _ = adapted_run(n, (rate, rate), steps, optimizer, **about)
+                        losses.append(np.where(run.diverged, np.inf, run.loss[:, -1]))
+                    except ValueError:
+                        losses.append(np.full(4, np.inf))
+                means = np.exp(np.log(losses).mean(1))
+                rows.append(
+                    dict(optimizer=optimizer, stabilised=stabilised, rank=rank)
+                    | dict(rates=short(grid))
+                    | dict(loss=[None if np.isinf(x) else short(x) for x in means])
+                )
+    return rows
+
+
+def kernels_part(size=200):
+    "Tangent kernels of many networks, of adapters alone or of all weights."
+    rows = []
+    for n in WIDE[:4]:
+        p, f, _ = adapted_layer(n)
+        for which in ("adapters", None):
+            how = dict(width=n, steps=0, size=size, rng=1, verbose=False)
+            run = train(p, f, NEW, matrices=which, learning_rate=1.0, **how)
+            Θ = run.tangent("start")[:, 0, 0]
+            rows.append(dict(width=n, which=which or "all", kernel=short(Θ)))
+    return rows
+
+
+ADAPTER_PARTS = dict(
+    kernels=kernels_part, powers=powers_part, rules=rules_part, ranks=ranks_part
+)
+
+
 # What is written
+
+
+def write_adapters(*parts):
+    warnings.simplefilter("ignore")
+    stored = json.loads(ADAPTED.read_text()) if ADAPTED.exists() else {}
+    for part in parts or ADAPTER_PARTS:
+        stored[part] = ADAPTER_PARTS[part]()
+        ADAPTED.write_text(
+            json.dumps(stored, separators=(",", ":"), ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
+        print(part, flush=True)
 
 
 def write_training(*parts):
@@ -969,5 +1146,6 @@ if __name__ == "__main__":
         families=write_families,
         models=write_models,
         training=write_training,
+        adapters=write_adapters,
         trained=write_trained,
     )[sys.argv[1]](*sys.argv[2:])

@@ -168,6 +168,8 @@ def infattn_train(
     clip_norm:str|None=None, # Largest norm of the gradients (default: no limit)
     warmup:str="0", # Steps of a linear warm-up of the rate
     schedule:str="constant", # Rate after the warm-up: constant, linear or cosine
+    adapters:str|None=None, # Train only adapters: their rank, or an adapter_config.json
+    rate_ratio:str="1", # Rate of the adapters' B over that of A
     at:str|None=None, # Another width, for which the rate is wanted
     check:bool=False, # Only check that a few steps move all widths alike
     seed:str="0", # Seed of all random numbers
@@ -208,6 +210,8 @@ def infattn_train(
                 numbers |= {name: number} if number or name == "clip_norm" else {}
         numbers["schedule"] = schedule_of(schedule, numbers.pop("warmup", 0),
                                           numbers.get("steps", 0))
+        numbers["adapters"] = _adapters(adapters)
+        numbers["rate_ratio"], = _numbers(rate_ratio, "rate-ratio", float)
         how = dict(optimizer=optimizer, parametrization=parametrization, heads=heads,
                    fixed=fixed, rng=start, **numbers)
         rates = _numbers(learning_rates, "learning-rates", float)
@@ -240,6 +244,12 @@ def infattn_train(
                   "are finished, and the output contains only these",
                   file=sys.stderr)
             sys.exit(130)
+
+def _adapters(typed):
+    "The adapters that are asked for: of a rank, or those of a file."
+    if typed is None or not typed.isdecimal():
+        return typed
+    return dict(rank=int(typed), alpha=max(int(typed), 1))
 
 def _print_check(coordinate_check, model, texts, widths, how, places, quiet, json):
     "Run a coordinate check with a few steps; write and print the result."

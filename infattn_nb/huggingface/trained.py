@@ -20,6 +20,7 @@ from .weights import fills, is_there
 from ..netsor.program import Program
 from ..nonlinearities import times
 from ..numerics import checks
+from ..transformer.adapters import LowRank, adapters_of
 from ..transformer.as_program import rows_of_texts, written_with
 from ..transformer.experts import Experts
 from ..transformer.parts import BIASES, MATRICES, ROUTER, SINK
@@ -80,6 +81,8 @@ _PRECISE = {None, "float32", "float64"}
 
 class Trained:
     "The weights of a network that was read from a model; all of them are trained."
+    adapters: LowRank | None = None
+
     def __init__(self, program, network, readout, layout=None):
         self.program = program
         self.network = network
@@ -177,6 +180,24 @@ class Trained:
     def _numbers_of_block(self, name, tensor, l, var, size):
         self.parts[name] = tensor, l, lambda x: x[:, None]
         return self.program.parameter(0., var, size=size, rows=0, name=name)
+
+    def layer_of(self, l, role):
+        "The name of a layer of block l, and whether it holds this matrix alone."
+        tensor = self._tensor(l, role)
+        return self._name(tensor, l), len(tensor.roles) == 1
+
+    def hold(self, name, key, which, about):
+        "Note which part of an adapter in a module the vectors are."
+        l, role, head, apart = about
+        tensor = self._tensor(l, role)
+        roles = (role,) if apart else tensor.roles
+        layout = "out" if tensor.layout == "in" or apart else tensor.layout
+        whole = tensor._replace(layout=layout, roles=roles)
+        def part(x): # A (r, c), or B (rows, r)
+            if which == "B":
+                return self._part(whole, x, role, None if role == "o" else head).T
+            return self._part(whole, x, role, head) if role == "o" else x
+        self.parts[name] = key.removeprefix(self.prefix), None, part
 
     def of_kind(self, kind, W):
         "The same weights, with their kind recorded for µP."
@@ -413,7 +434,7 @@ _HEAD = "weight of a head"
 _HEAD_BIAS = "bias of a head"
 
 # %% ../../nbs/huggingface/trained.ipynb #tr-given
-def weights_of(net: Any, module: Any, *, readout: str = "last",
+def weights_of(net: Any, module: Any, *, readout: str = "last", adapters: Any = None,
                verify: bool = True) -> dict[str, Any]:
     """All weights of a module, under their names in `net.program(readout)`.
 
@@ -426,6 +447,9 @@ def weights_of(net: Any, module: Any, *, readout: str = "last",
         precision
     readout
         as in `net.program`; "lm" includes the whole vocabulary and the head
+    adapters
+        as in `net.program`; those of a module that peft has wrapped. A module without
+        adapters gives the other weights, so that the adapters start at random
     verify
         for readout "lm": run the module on the texts, and compare its logits with those
         of the program? Pass False for modules that cannot run here
@@ -448,12 +472,17 @@ def weights_of(net: Any, module: Any, *, readout: str = "last",
     if not callable(getattr(module, "named_parameters", None)):
         checks.reject("module", "be a module of torch", type(module).__name__,
                       "pass the model itself", TypeError)
-    named = _as_newest(net.source.family, dict(module.named_parameters()))
+    adapters = adapters_of(adapters)
+    named = {x.replace(".base_layer.", "."): w for x, w in module.named_parameters()}
+    named = _as_newest(net.source.family, named)
     for layout in net.source.family.layouts:
         weights = Trained(Program(), net, readout, layout)
-        outputs = written_with(weights, net, readout)
+        outputs = written_with(weights, net, readout, adapters)
         weights.check_numbered()
-        found = _matched(layout, named, net.source.head)
+        found = _matched(layout, named, net.source.head, weights.prefix)
+        if not any(".lora_" in str(key) for key, _ in found):
+            for x in weights.program.adapters: # they are drawn
+                del weights.parts[x.name]
         missing = [tensor for tensor, l, _ in weights.parts.values()
                    if (getattr(tensor, "name", tensor), l) not in found]
         if not missing:
@@ -520,10 +549,13 @@ def _check_logits(net, module, program, outputs, arrays):
                       "largest", "read this module itself, with from_torch, and check "
                       "its config")
 
-def _matched(layout, named, head): # {(tensor's name, block from 1): name in the module}
+def _matched(layout, named, head, prefix=""): # {(tensor's name, block from 1): name in the module}
     "The parameter that contains each tensor."
     found = {}
     for name, x in named.items():
+        if lora := _LORA.search(name):
+            found[lora[1].removeprefix(prefix) + lora[2], None] = name
+            continue
         if (head or Head()).holds(name):
             found[_HEAD if x.ndim == 2 else _HEAD_BIAS, None] = name
         for tensor in layout:
@@ -533,6 +565,8 @@ def _matched(layout, named, head): # {(tensor's name, block from 1): name in the
                 found[tensor.name, l] = name
                 break
     return found
+
+_LORA = re.compile(r"^(?:base_model\.model\.)?(.+)(\.lora_[AB])(?:\.\w+)?\.weight$")
 
 def _arrays(weights, found, named):
     "The parts of all tensors; an error if a tensor is missing."

@@ -18,6 +18,7 @@ from .config import Config
 from .read import widened
 from ..netsor.nodes import Score
 from .trained import next_tokens
+from ..transformer.adapters import adapters_of
 from ..training.optimizers import optimizer_of
 from ..training.programs import PARAMETRIZATIONS, train
 from ..training.run import Diverged
@@ -249,8 +250,8 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
                   learning_rates: Sequence[float], *, steps: int = 20, size: int = 2,
                   optimizer: Any = "adamw", parametrization: str = "standard",
                   base_width: int | None = None, heads: str = "more",
-                  fixed: str = "variance", rng: Rng = 0, verbose: bool = True,
-                  **options: Any) -> RateTransfer:
+                  fixed: str = "variance", adapters: Any = None, rate_ratio: Any = 1.,
+                  rng: Rng = 0, verbose: bool = True, **options: Any) -> RateTransfer:
     """Train a language model at several widths and learning rates.
 
     Parameters
@@ -273,6 +274,11 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
         for "mup"; None = the smallest of the widths
     heads, fixed
         how the model becomes wider, as in `widened`
+    adapters
+        low-rank adapters, as in `net.program`, which alone are trained; None = all
+        weights are trained
+    rate_ratio
+        the rate of the adapters' B divided by that of A: a number, or a function of n
     rng
         seed of the initial weights and of the batches
     verbose
@@ -301,8 +307,11 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     how = dict(optimizer=rule, parametrization=parametrization, **options)
     how |= dict(base_width=base_width, steps=steps, size=size)
     read = _decoder(config)
-    _check_memory(read, texts, widths[-1], size, rule)
-    models = [_model(config, texts, n, heads, fixed) for n in widths]
+    adapters = adapters_of(adapters)
+    _check_memory(read, texts, widths[-1], size, rule, adapters)
+    ratios = _ratios(rate_ratio, widths)
+    models = [_model(config, texts, n, heads, fixed, adapters, times)
+              for n, times in zip(widths, ratios)]
     seeds = seed_sequence(rng).spawn(len(widths))
     loss = np.full((len(widths), len(rates), size), np.nan)
     start = np.full((len(widths), size), np.nan)
@@ -323,6 +332,8 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
         checks.reject("texts", "have a loss that can decrease", "a loss of zero before "
                       "the first step", "pass texts with at least two different words")
     about = dict(config=read.title, heads=heads, fixed=fixed, **_said(how))
+    if adapters is not None:
+        about |= dict(adapters=repr(adapters), rate_ratio=ratios)
     return RateTransfer(widths, rates, loss, start, interrupted, about)
 
 def _decoder(config):
@@ -346,11 +357,16 @@ def _said(how):
     said = how | dict(optimizer=rule.name) | rule.changed
     return {k: x for k, x in said.items() if isinstance(x, (str, int, float))}
 
-def _check_memory(read, texts, n, size, rule):
+def _ratios(rate_ratio, widths):
+    "The ratio of rates at each width."
+    ratio = rate_ratio if callable(rate_ratio) else lambda n: rate_ratio
+    return [checks.number(ratio(n), "rate_ratio", "(0, ∞)") for n in widths]
+
+def _check_memory(read, texts, n, size, rule, adapters=None):
     "Reject a width whose arrays exceed the memory, before a program is written."
     tokens = _tokens(texts)
     numbers = 10*tokens*n
-    if rule.entrywise:
+    if rule.entrywise and adapters is None:
         arrays = 2 + rule.moments # initial values, values, and moments
         numbers += 4*arrays*n*n # of at least four matrices
     checks.memory(read.layers*size*numbers, "widths", "use smaller widths, fewer "
@@ -363,15 +379,22 @@ def _tokens(texts):
     except (TypeError, ValueError, OverflowError):
         return 0
 
-def _model(config, texts, n, heads, fixed): # program, logits, targets, width
+def _model(config, texts, n, heads, fixed, adapters=None, ratio=1.):
+    "Program, logits and targets of a model of width n, and how it is trained."
     net = widened(config, texts, n, heads=heads, fixed=fixed)
-    return *net.program(readout="lm"), next_tokens(net), n
+    program, logits = net.program(readout="lm", adapters=adapters)
+    how: dict = dict(width=n)
+    if adapters is not None:
+        factors = {x: ratio for x in program.adapters
+                   if program.kinds[x] == "adapter B"}
+        how |= dict(matrices="adapters", rate_factors=factors)
+    return program, logits, next_tokens(net), how
 
 def _trained_at(model, rate, seed, how): # losses (networks,), first and last
     "One run at one width and rate, without its own progress bar."
-    program, logits, targets, n = model
-    common = dict(loss="softmax", reduction="mean", verbose=False, width=n,
-                  rng=deepcopy(seed)) # the same networks for each rate
+    program, logits, targets, own = model
+    common = dict(loss="softmax", reduction="mean", verbose=False,
+                  rng=deepcopy(seed)) | own # the same networks for each rate
     with warnings.catch_warnings():
         warnings.simplefilter("ignore") # a warning states how many diverge
         try:
@@ -505,7 +528,8 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
                      optimizer: Any = "adamw", parametrization: str = "mup",
                      learning_rate: float | None = None, steps: int = 3, size: int = 8,
                      base_width: int | None = None, heads: str = "more",
-                     fixed: str = "variance", rng: Rng = 0, **options: Any
+                     fixed: str = "variance", adapters: Any = None,
+                     rate_ratio: Any = 1., rng: Rng = 0, **options: Any
                     ) -> CoordinateCheck:
     """Check whether a few steps change a language model alike at every width.
 
@@ -533,6 +557,8 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
         for "mup"; None = the smallest of the widths
     heads, fixed
         how the model becomes wider, as in `widened`
+    adapters, rate_ratio
+        as in `rate_transfer`
     rng
         seed of the initial weights
     **options
@@ -561,11 +587,14 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
         base_width = widths[0]
     after = sorted({1, checks.count(steps, "steps")})
     read = _decoder(config)
-    _check_memory(read, texts, widths[-1], size, rule)
+    adapters = adapters_of(adapters)
+    _check_memory(read, texts, widths[-1], size, rule, adapters)
     how = dict(optimizer=rule, parametrization=parametrization, size=size,
                base_width=base_width, learning_rate=learning_rate, **options)
-    changes = [_changes(_model(config, texts, n, heads, fixed), seed, after, how)
-               for n, seed in zip(widths, seed_sequence(rng).spawn(len(widths)))]
+    models = (_model(config, texts, n, heads, fixed, adapters, times)
+              for n, times in zip(widths, _ratios(rate_ratio, widths)))
+    changes = [_changes(model, seed, after, how) for model, seed in
+               zip(models, seed_sequence(rng).spawn(len(widths)))]
     about = dict(config=read.title, heads=heads, fixed=fixed, **_said(how))
     about |= dict(steps=after[-1])
     return CoordinateCheck(widths, after, list(_QUANTITIES), np.array(changes), about)
@@ -574,7 +603,7 @@ _QUANTITIES = "logits", "state before the head", "attention weights"
 
 def _changes(model, seed, after, how): # (quantities, steps, networks)
     "Mean absolute changes of one model after each number of steps."
-    program, logits, targets, n = model
+    program, logits, targets, own = model
     state = [x for x in program.nodes if isinstance(x, Score)][-1].args[0]
     found = []
     for steps in after: # all runs start from the same networks
@@ -582,8 +611,8 @@ def _changes(model, seed, after, how): # (quantities, steps, networks)
             warnings.simplefilter("ignore") # a verdict states that some diverge
             try:
                 run = train(program, logits, targets, loss="softmax", reduction="mean",
-                            verbose=False, width=n, rng=deepcopy(seed), steps=steps,
-                            watch=program.attention(), **how)
+                            verbose=False, rng=deepcopy(seed), steps=steps,
+                            watch=program.attention(), **how, **own)
             except Diverged:
                 found.append(np.full((3, how["size"]), np.nan))
                 continue

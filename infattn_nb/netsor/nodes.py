@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
+from scipy.special import ndtr
 
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
@@ -373,6 +374,7 @@ class Parameter(Initial):
     name: str
     var: float
     decays: bool # whether weight decay acts on it by default
+    uniform: bool = False # whether the entries are uniform at the start
     letter = "b"
 
     def said(self, args: list[str], scores: list[str]) -> str:
@@ -390,6 +392,8 @@ class Parameter(Initial):
 
     def drawn(self, z: np.ndarray) -> np.ndarray:
         "Draws of the vectors, (b, k, m), from an array of standard normals."
+        if self.uniform:
+            z = np.sqrt(3)*(2*ndtr(z) - 1)
         return self.mean[:, None] + np.sqrt(self.var)*z
 
     @property

@@ -51,14 +51,14 @@ def value_of(value, # {stack: (b, k, m), block of scores: (b, a, c)}
     return value[h]
 
 def forward(nodes, # stacks and blocks, each after its arguments
-            value, # {input: (b, k, m)}; all other values are added
+            value, # {input or other known node: (b, k, m)}; all other values are added
             multiply, # (product, vectors (b, k, c)) -> (b, k, r)
             rows=None, # {stack: coordinates wanted}; None = all
             dtype=None, # of the values; None = as computed
            ):
     "The values of all stacks and scores."
     for h in nodes:
-        if isinstance(h, Initial):
+        if h in value:
             continue
         vectors = [value_of(value, x) for x in h.args]
         if isinstance(h, MatMul):
@@ -430,8 +430,9 @@ KEPT_PARTS = 32 # plans of mini-batches that are kept
 class PassPlan:
     "The computations of a program at a width, with their sizes."
     def __init__(self, program, outputs, n, *, others=(), apart=False, steps=0,
-                 dense=None, matrices=None, widening=1., dtype=float):
-        """apart: is there a backward pass for each output? steps: of training"""
+                 dense=None, entrywise=False, matrices=None, widening=1., dtype=float):
+        """apart: is there a backward pass for each output? steps: of training;
+        entrywise: does the optimizer need the entries of the trained matrices?"""
         self.program = program
         self.outputs = tuple(outputs)
         self.others = tuple(others) # vectors and scores to be watched
@@ -439,6 +440,7 @@ class PassPlan:
         self.apart = apart
         self.steps = steps
         self.dense = dense
+        self.entrywise = entrywise
         self.dtype = np.dtype(dtype) # of explicit matrices and of all values
         self.widening = widening # n divided by the base width, under µP
         self.stacks = Stacks(program, [*self.outputs, *self.others], 1/widening)
@@ -488,6 +490,8 @@ class PassPlan:
         "Is a matrix drawn in full at the start?"
         if self.dense is not None:
             return self.dense
+        if self.entrywise and W in self.trained:
+            return True
         return self.use(W).starts_explicit(self.shapes[W], networks)
 
     def training(self, matrices):
@@ -495,6 +499,8 @@ class PassPlan:
         some = set(matrices) # sorted, as their order differs between runs
         self.trained = [W for W in (*self.shapes, *self.parameters) if W in some]
         self.moving = self.above()
+        self.constant = [h for h in self.nodes if h not in self.moving
+                         and not isinstance(h, Initial)]
         self.reached = {}
         self.parts = {}
         return self
@@ -507,8 +513,8 @@ class PassPlan:
             for old in list(self.parts)[:1 - KEPT_PARTS]:
                 self.parts.pop(old, None) # another thread may have added it
             plan = PassPlan(self.program, key, self.n, others=others,
-                            dense=self.dense, matrices=self.trained,
-                            widening=self.widening, dtype=self.dtype)
+                            dense=self.dense, entrywise=self.entrywise,
+                            matrices=self.trained, widening=self.widening, dtype=self.dtype)
             self.parts[key] = plan
         return plan
 
@@ -600,6 +606,7 @@ class ProgramNetworks:
             if isinstance(h, Vector):
                 _put_rows(self.inputs, h, x)
         self.matrices = {W: self._matrix(W, start.get(W)) for W in plan.shapes}
+        self.constant: dict = {} # values of nodes that training does not change
 
     def _matrix(self, W, given):
         plan = self.plan
@@ -623,6 +630,7 @@ class ProgramNetworks:
         "A copy for another plan of the same program, with missing parts drawn."
         new = self.fork(rng)
         new.plan = plan
+        new.constant = {}
         missing = [h for h in plan.inputs if h not in self.inputs]
         new.inputs = self.inputs | plan.draw_inputs(missing, self.b, rng)
         for W in plan.shapes:
@@ -634,10 +642,14 @@ class ProgramNetworks:
         "Values {stack: (b, k, m), block: (b, a, c)}; {product: coordinates (b, k, ·)}."
         value = self.inputs | {h: states[h].moved for h in self.plan.parameters}
         coords: dict[MatMul, np.ndarray] = {}
+        whole = plan is None or plan is self.plan
+        value |= self.constant if whole else {}
         def multiply(g, X):
             G, coords[g] = self.matrices[g.W].times(X, states[g.W])
             return G
         forward((plan or self.plan).nodes, value, multiply, dtype=self.plan.dtype)
+        if whole and not self.constant:
+            self.constant = {h: value[h] for h in self.plan.constant}
         return value, coords
 
     def backward(self, states, value, coords, cotangent, pairs, *, plan=None,

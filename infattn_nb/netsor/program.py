@@ -75,6 +75,7 @@ class Program:
         self.kinds: dict[Matrix | Parameter, str] = {} # of weights, for µP
         self.heads: dict[tuple[int, int], Attend] = {} # (block, head), both from 0
         self.routers: dict[int, Any] = {} # block, from 0 -> Router
+        self.adapters: list[Parameter] = [] # vectors of low-rank adapters
         self.texts: list[np.ndarray] = [] # rows of tokens of each text of a network
 
     def kept_view(self, X: Vector, index: np.ndarray) -> Rows:
@@ -221,7 +222,7 @@ class Program:
 
     def parameter(self, mean: float = 0., var: float = 0., *, size: int = 1,
                   rows: float | Fraction = 1, name: str | None = None,
-                  decays: bool | None = None) -> Parameter:
+                  decays: bool | None = None, uniform: bool = False) -> Parameter:
         """Trained vectors: a bias, a gain, learned positions, embeddings of tokens.
 
         A bias is added, `W @ X + b`; a gain is a factor, `times(X, g)`; embeddings are
@@ -241,6 +242,9 @@ class Program:
             printed name; None = b1, b2, …
         decays
             does weight decay act on them? None = only if there are several vectors
+        uniform
+            are the entries uniform at the start, and not normal? At infinite width
+            such vectors may enter scores only, where the two have one limit
         """
         mean = checks.number(mean, "mean")
         var = checks.number(var, "var", "[0, ∞)", "pass the variance of an entry")
@@ -250,7 +254,8 @@ class Program:
         if decays is None:
             decays = k > 1 and length > 0
         b = Parameter(self, (), length, k, np.full(k, mean), name, var,
-                      checks.flag(decays, "decays"))
+                      checks.flag(decays, "decays"),
+                      checks.flag(uniform, "uniform") and var > 0)
         self.parameters.append(b)
         return self._record(b)
 

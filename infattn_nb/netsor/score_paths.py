@@ -1118,6 +1118,7 @@ class Paths:
         self.program = program
         self.size = checks.count(size, "size")
         self.stacks = Stacks(program, wanted)
+        self._check_uniform()
         self.given = given
         each = self._numbers_of_a_path()
         checks.memory(each, "program", "use fewer tokens or heads",
@@ -1133,6 +1134,15 @@ class Paths:
         self.kept.append(self._batch(0))
         every = len(self.groups)*self.kept[0].numbers() <= KEPT_NUMBERS
         self.keeps = every or not self.random
+
+    def _check_uniform(self):
+        "Reject uniform vectors outside scores, where they differ from normal ones."
+        for h in self.stacks.nodes:
+            for x in () if isinstance(h, Score) else h.args:
+                if any(getattr(b, "uniform", False) for b in bases(x)):
+                    checks.reject("program", "have uniform vectors in scores only if it "
+                                  "is infinitely wide", "one elsewhere", "start "
+                                  "them as normal ones, without `uniform`")
 
     @property
     def random(self) -> bool:

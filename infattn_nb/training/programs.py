@@ -172,13 +172,12 @@ class ProgramLearner(Learner):
         factor = factor_at(self.schedule, t)
         later = dict(states)
         for W, slope in slopes.items():
-            of_vectors = isinstance(W, Parameter)
             rate = float(factor*(self.rate*self.factors[W])) # keeps single precision
             slope = slope.astype(self.plan.dtype, copy=False)
             later[W] = self.rule.of(W).step(states[W], slope, self.step_size(W), rate,
                                             self.decays[W])
-            M = None if of_vectors else drawn.matrices[W]
-            if M is not None and self.plan.dense is None and M.should_be_explicit:
+        for W, M in drawn.matrices.items() if self.plan.dense is None else ():
+            if M.should_be_explicit:
                 drawn.matrices[W], later[W] = M.explicit(later[W])
         return Ensemble(drawn, later)
 
@@ -342,8 +341,8 @@ class Training:
     def _plan_of(self, nodes, outputs=()):
         plan = self._learner.plan
         return PassPlan(plan.program, outputs, plan.n, others=nodes, dense=plan.dense,
-                    matrices=plan.trained, widening=plan.widening, dtype=plan.dtype,
-                    steps=plan.steps)
+                    entrywise=plan.entrywise, matrices=plan.trained, steps=plan.steps,
+                    widening=plan.widening, dtype=plan.dtype)
 
     def _asked(self, plan, when):
         "Copies of the networks, with the parts needed for a request."
@@ -655,7 +654,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         largest joint norm of all gradients of a network, with respect to the weights on
         which the rate acts; None = no limit
     matrices
-        matrices and vectors to be trained; None = all, including readouts
+        matrices and vectors to be trained; None = all, including readouts; "adapters"
+        stands for all low-rank adapters
     rate_factors
         {matrix, or its name: factor of its rate}, for trained matrices
     parametrization
@@ -739,7 +739,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     verbose = checks.flag(verbose, "verbose")
     plan = PassPlan(program, table.views(slice(None))[0], n, others=watched,
                     steps=max(steps, 1), widening=widening,
-                    dense=True if rule.entrywise or single else dense,
+                    dense=True if single else dense, entrywise=rule.entrywise,
                     dtype=np.float32 if single else float)
     plan = plan.training(_trained(plan, matrices))
     given = _given(plan, init)
@@ -785,6 +785,8 @@ def _run(problem, blocks, steps, record, expected, verbose): # Run
     with bar, _quiet():
         result = run(problem, [forked(b) for b in blocks], steps, record, bar)
         last = last_look(problem, result.blocks, record)
+    for block in last:
+        block.networks.drawn.constant = {} # not needed any more
     return result._replace(blocks=last)
 
 # arguments
@@ -903,7 +905,19 @@ def _trained(plan, matrices):
     if not np.iterable(things) or not len(things := list(things)):
         checks.reject("matrices", "contain at least one trained matrix",
                       f"{matrices!r:.40}", "pass a list of matrices, or None for all")
-    return {_named(plan, W, "matrices") for W in things}
+    found = set()
+    for W in things:
+        adapters = isinstance(W, str) and W == "adapters"
+        found |= _adapters(plan) if adapters else {_named(plan, W, "matrices")}
+    return found
+
+def _adapters(plan):
+    "The vectors of the program's adapters."
+    found = {*plan.program.adapters} & {*plan.parameters}
+    if not found:
+        checks.reject("matrices", "be 'adapters' for a program that has some", "none",
+                      "write it with net.program(adapters=…)")
+    return found
 
 PARAMETRIZATIONS = "ntk", "standard", "mup"
 
@@ -1045,6 +1059,9 @@ def _resumed(plan, N, before, rule):
         drawn, states = block.networks
         there = drawn.asked(plan, deepcopy(drawn.rng))
         states = there.starts() | states
+        for W in plan.shapes if plan.entrywise else ():
+            if W in plan.trained:
+                there.matrices[W], states[W] = there.matrices[W].explicit(states[W])
         if not keeps:
             states = {W: replace(s, start_velocity=0., velocity=None, square=None,
                                  count=0)

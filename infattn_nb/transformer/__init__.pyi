@@ -3,6 +3,7 @@ from .parts import Norm as Norm
 from .attention import Rotary as Rotary, SelfAttention as SelfAttention
 from .mlp import FeedForward as FeedForward
 from .experts import Experts as Experts
+from .adapters import Adapters as Adapters
 from .block import Block as Block
 from .passes import Chain as Chain, Gradients as Gradients
 from .network import Transformer as Transformer

@@ -244,8 +244,8 @@ class Transformer(Network):
         error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), **about)
         return (mean, error) if checks.flag(return_error, "return_error") else mean
 
-    def program(self, texts: Any = None, *,
-                readout: str = "last") -> tuple[Program, Any]:
+    def program(self, texts: Any = None, *, readout: str = "last",
+                adapters: Any = None) -> tuple[Program, Any]:
         """The same network as a program, which has gradients and can be trained.
 
         In a network that was read from a config or a module, weights have the names
@@ -266,13 +266,17 @@ class Transformer(Network):
             with a row for each position that has a next token (texts in order) and a
             column for each token of the vocabulary; "lm" needs a model that was read
             with token ids
+        adapters
+            None; Adapters, or a dictionary of their options, such as dict(rank=8,
+            alpha=16, on=("q", "v")); or peft's adapter_config.json, as a path or as a
+            dictionary. `train(…, matrices="adapters")` then trains the adapters alone
 
         Returns
         -------
         Program, list of Output or Table
             One output per text, for `gradients`, `train` and `simulate`, or the logits.
         """
-        return write_transformer(self, texts, readout)
+        return write_transformer(self, texts, readout, adapters)
 
     def __repr__(self) -> str:
         shown = [f"{len(self.cov)} tokens"]

@@ -54,7 +54,7 @@ ENGINEER = {
     "mup": "training/optimizers training/train_your_model",
     "figures of the paper": "paper/figures",
     "positional encoding": "transformer/block",
-    "LoRA": "scope",
+    "LoRA": "transformer/fine_tuning transformer/adapters",
     "license": "index",
     "API": "api/index",
     "learning rate transfer": "training/train_your_model theory/what_follows",

@@ -67,7 +67,6 @@ DENIALS = {
     "Proofs for several attention layers": "O11",
     "Proofs for weights that are not Gaussian": "O5",
     "Posteriors for noise that is not Gaussian": "the posterior of classes",
-    "Low-rank adapters (LoRA)": None,
     "No GPU, no automatic differentiation": None,
 }
 
