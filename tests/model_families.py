@@ -80,6 +80,23 @@ FAMILIES = dict(
         initializer_range=0.3,
     ),
     vaultgemma=GROUPED | dict(head_dim=12, sliding_window=3),
+    olmo=GROUPED,
+    cohere2=GROUPED | dict(sliding_window=3, num_hidden_layers=4),
+    nemotron=GROUPED,
+    exaone4=GROUPED | dict(sliding_window=3, num_hidden_layers=4),
+    hunyuan_v1_dense=GROUPED | dict(head_dim=12),
+    seed_oss=GROUPED | dict(head_dim=16),
+    ministral=GROUPED | dict(head_dim=16, sliding_window=3),
+    persimmon={},
+    gpt_neo=dict(
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        window_size=3,
+        max_position_embeddings=32,
+    ),
+    codegen=dict(n_embd=n, n_layer=2, n_head=4, rotary_dim=4),
+    nomic_bert={},
 )
 
 MIXTURES = "mixtral", "qwen3_moe", "olmoe", "gpt_oss"

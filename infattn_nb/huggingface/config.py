@@ -83,8 +83,8 @@ class Entries:
         return Entries(self.get(name) or {}, f"{self.where}[{name!r}]")
 
 _WIDTH = "hidden_size", "n_embd", "d_model", "dim"
-_HEADS = "num_attention_heads", "n_head", "n_heads"
-_LAYERS = "num_hidden_layers", "n_layer", "n_layers"
+_HEADS = "num_attention_heads", "n_head", "n_heads", "num_heads"
+_LAYERS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
 _GROUPS = "num_key_value_heads", "num_kv_heads"
 _KINDS = "full_attention", "sliding_attention" # kinds of layers
 _IDLE = set(FAMILIES_TOML["idle"].split())
@@ -125,7 +125,9 @@ class Config(Entries):
             _reject_kind(kind, config)
         entries = FAMILIES_TOML["defaults"]
         for more in (FAMILIES[kind].defaults, config):
+            acting = set(FAMILIES[kind].reads.split())
             for names in (_WIDTH, _HEADS, _LAYERS):
+                names = [x for x in names if x not in _PARTICULAR or x in acting]
                 if any(more.get(x) is not None for x in names): # under another name
                     entries = {k: v for k, v in entries.items() if k not in names}
             if more.get("rope_scaling"): # in the place of a family's own
@@ -214,7 +216,8 @@ class Config(Entries):
     def norm(self):
         entry = self.family.eps
         kind = "rms" if entry == "rms_norm_eps" else "layer"
-        return Norm(kind, self.need(entry) if isinstance(entry, str) else entry)
+        return Norm(kind, self.need(entry) if isinstance(entry, str) else entry,
+                    self.family.gain)
 
     @property
     def activation(self):
@@ -383,7 +386,7 @@ class Config(Entries):
         positions = np.concatenate(list(map(np.arange, lengths)))
         shared = dict(
             head_width=None if m*H == n else m, groups=groups if groups != H else None,
-            qk_norm=norm if family.qk_norm else None, joint_norm=family.joint_norm,
+            qk_norm=norm if self.has_qk_norm else None, joint_norm=family.joint_norm,
             softcap=self.get("attn_logit_softcapping"),
             bias=alibi(H, positions) if family.alibi else None,
             var_q=n*σ2, var_k=n*σ2, var_v=n*σ2, var_o=H*m*σ2/out,
@@ -395,15 +398,22 @@ class Config(Entries):
 
         @cache # equal layers are one object
         def block(kind, scale, turns, has_experts):
-            far = self.get("sliding_window") if kind == "sliding_attention" else None
+            far = self.get("sliding_window", "window_size") if kind == "sliding_attention" else None
             rotary, size = self.rotary(kind, m, lengths) if turns else (None, 1.)
+            first = family.rotates_first and self.has_qk_norm and turns
             heads = SelfAttention(
-                H, mask=windowed(len(positions), far) if causal else None,
+                H, rotates_first=first, mask=windowed(len(positions), far) if causal else None,
                 rotary=rotary, score_scale=size*size*scale, **shared)
             return Block(heads, mixture if has_experts else mlp, family.place,
                          norm=norm, parallel=parallel, branch_scale=factor)
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
                         self.turning(), self.with_experts()))
+
+    @property
+    def has_qk_norm(self):
+        "Are queries and keys normalised?"
+        said = self.family.qk_norm
+        return bool(self.get(said)) if isinstance(said, str) else said
 
     def _has(self, role):
         "Does the family have a tensor of this role?"
@@ -480,7 +490,8 @@ class Config(Entries):
         entry = self.family.units
         if not isinstance(entry, str):
             return entry*self.width
-        usual = 4*self.width if entry in ("n_inner", "ffn_hidden_size") else None
+        left_out = entry in ("n_inner", "ffn_hidden_size") or self.family.units_left_out
+        usual = 4*self.width if left_out else None
         return self.get(entry) or usual or self.need(entry)
 
     def by_layer(self, name):
@@ -498,11 +509,17 @@ class Config(Entries):
         every = self.get("no_rope_layer_interval")
         if listed is None and every is not None:
             listed = [(l + 1) % every for l in range(self.layers)]
+        if self.family.turning != "every":
+            kinds = self.kinds_of_layers()
+            everywhere = self.family.turning == "windows if any" and \
+                not self.get("sliding_window")
+            return [everywhere or kind == "sliding_attention" for kind in kinds]
         return [rotary and bool(x) for x in listed or [1]*self.layers]
 
     def score_scales(self, m):
         "Factor of the scores in each layer, in addition to 1/√m."
-        scale = np.sqrt(m) if self.get("scale_attn_weights") is False else 1.
+        unscaled = self.family.unscaled or self.get("scale_attn_weights") is False
+        scale = np.sqrt(m) if unscaled else 1.
         scalar = self.get("query_pre_attn_scalar")
         if scalar is not None:
             scale = float(np.sqrt(m/scalar))
@@ -527,6 +544,8 @@ class Config(Entries):
             return listed
         layers = range(self.layers)
         windows = self.family.windows
+        if windows == "by types":
+            return self._kinds_of_types()
         if windows == "every":
             sliding = [bool(self.get("sliding_window")) for l in layers]
         elif windows == "every if used":
@@ -543,6 +562,19 @@ class Config(Entries):
             sliding = [first is not None and l >= first for l in layers]
         return ["sliding_attention" if x else "full_attention" for x in sliding]
 
+    def _kinds_of_types(self):
+        "Kinds of layers from pairs of a list of names and its number of repetitions."
+        names = dict(zip(("global", "local"), _KINDS))
+        pairs = self.get("attention_types")
+        try:
+            found = [names[x] for kinds, times in pairs for x in times*list(kinds)]
+        except (KeyError, TypeError, ValueError):
+            self.reject("attention_types", "hold pairs such as [['global', 'local'], "
+                        "12]", pairs)
+        if len(found) != self.layers:
+            self.reject("attention_types", f"describe {self.layers} layers", pairs)
+        return found
+
     def rotary(self, kind, m, lengths): # kind of layer, width of a head, of each text
         "Rotary positions in a layer, and the factor of rotated queries and keys."
         if self.family.rope_base is not None:
@@ -558,6 +590,9 @@ class Config(Entries):
         most = self.get("max_position_embeddings")
         original = rope.get("original_max_position_embeddings") or \
             self.get("original_max_position_embeddings") or most
+        if scaling == "dynamic" and self.family.rope_alpha and rope.get("alpha"):
+            d = plain.turning(m)
+            return replace(plain, base=base*rope.get("alpha")**(d/(d - 2))), 1.
         if scaling == "dynamic":
             if max(lengths) > most:
                 rope.reject(rope.name("rope_type", "type"), "be default for a text of "

@@ -23,7 +23,7 @@ from ..transformer.parts import MATRICES, ROUTER, SINK
 from ..numerics import checks
 from .draws import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family
-from .families import Tensor, is_in
+from .families import Tensor, is_in, is_norm
 from .families import biases_apart, neighbours_apart
 from .masks import alibi, windowed
 from .measure import REMEDY, activation_of, as_array
@@ -194,8 +194,9 @@ def parts_of(found, # Recognised
             sinks = reach(block, path)
             if sinks is not None:
                 biases[SINK] = as_array(sinks, path)
-        elif role.endswith("gain"):
+        elif is_norm(tensor):
             norm = reach(block, path.removesuffix(".weight"))
+            role = "gain" if role == "norm" else role
             if norm is not None:
                 norms.setdefault(role, []).append(norm)
     _check_sides(matrices)
@@ -208,7 +209,7 @@ def parts_of(found, # Recognised
         own = biases_apart(own, block.attention,
                            len(matrices["q"])//block.attention.heads)
     held = ((reach(b, path), tensor) for path, tensor in found.tensors.items()
-            if is_in(tensor, mixture))
+            if is_in(tensor, mixture) and tensor.roles != ("norm",))
     return Parts(block, matrices, own, like,
                  tuple((x, tensor) for x, tensor in held if x is not None))
 
@@ -253,14 +254,15 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
                           "all heads together", f"q_norm over {len(norm.weight)} "
                           "coordinates",
                           REMEDY)
-    turns = getattr(a, "use_rope", True) # some layers of SmolLM 3 have none
+    turns = _turns(a, family, window)
     attention = heads_of(
-        n, H, m, groups, qk_norms, like,
+        n, H, m, groups, qk_norms, like, family.gain,
+        rotates_first=family.rotates_first and bool(qk_norms) and turns,
         mask=windowed(tokens, window) if causal else None,
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
         rotary=rotary_of(body, a, m) if family.rotary and turns else None,
         softcap=_softcap(a, family), var_sink=0. if family.sinks else None,
-        score_scale=_score_scale(a, m)
+        score_scale=_score_scale(a, m, family)
         *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLDERS for name in ACT)
     acts = (act for act in (reach(b, path) for path in paths) if act is not None)
@@ -281,7 +283,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     place = "sandwich" if first and last else "output" if last else "pre"
     if first and getattr(b, "norm_first", family.place) in (False, "post"):
         place = "post"
-    return Block(attention, mlp, place, norm=norm_of(first + last, like),
+    eps = None if isinstance(family.eps, str) else family.eps
+    return Block(attention, mlp, place, norm=norm_of(first + last, like, family.gain, eps),
                  parallel=bool(getattr(b, "use_parallel_residual", family.parallel)),
                  branch_scale=getattr(b, "residual_multiplier", 1.))
 
@@ -296,11 +299,11 @@ def _mixture_of(b, experts, mlp): # a block of a module, m, FeedForward
     normed = all(getattr(part, "norm_topk_prob", True) for part in parts)
     return Experts(experts, int(k), mlp, gate="chosen" if normed else "softmax")
 
-def heads_of(n, H, m, groups, qk_norms, like, **others):
+def heads_of(n, H, m, groups, qk_norms, like, gain=1., **others):
     "Attention with H heads of width m, possibly with norms of queries and keys."
     return SelfAttention(
         H, None if m*H == n else m, groups if groups != H else None,
-        qk_norm=norm_of(qk_norms, like),
+        qk_norm=norm_of(qk_norms, like, gain),
         joint_norm=bool(qk_norms) and len(qk_norms[0].weight) != m, **others)
 
 _HOLDERS = "", *FAMILIES_TOML["activation_holders"].split()
@@ -310,8 +313,10 @@ def _softcap(a, family):
     acts = "attn_logit_softcapping" in family.reads.split()
     return getattr(a, "attn_logit_softcapping", None) if acts else None
 
-def _score_scale(a, m):
+def _score_scale(a, m, family):
     "Factor of the scores, in addition to 1/√m."
+    if family.unscaled:
+        return float(np.sqrt(m))
     factor = first_of(a, "scaling", "softmax_scale", "scale")
     if isinstance(factor, bool): # is there a scale?
         return 1. if factor else float(np.sqrt(m))
@@ -321,8 +326,20 @@ def _score_scale(a, m):
     by_layer = getattr(a, "scale_attn_by_inverse_layer_idx", False)
     return scale/(a.layer_idx + 1) if by_layer else scale
 
+def _turns(a, family, window):
+    "Whether the layer has rotary positions."
+    if family.turning == "windows":
+        return window is not None
+    if family.turning == "windows if any":
+        return window is not None or a.sliding_window is None
+    return getattr(a, "use_rope", True) # some layers of SmolLM 3 have none
+
 def _window(a, family):
     "Length of the attention window, or None; in some families the config states it."
+    if family.windows == "by types":
+        return a.config.window_size if a.attention_type == "local" else None
+    if getattr(a, "is_sliding", True) is False:
+        return None
     left_to_it = family.windows == "every" and not hasattr(a, "sliding_window")
     says = getattr(a, "config", None) if left_to_it else a
     return getattr(says, "sliding_window", None)

@@ -44,9 +44,12 @@ def reading_of(module, tokens=None) -> Reading:
     check_drawn(read, names)
     ends = [x for x in family.layouts[0] if "*" not in x.name]
     def norm(role, *others): # the first that exists, or None
-        names = [x.name.removesuffix(".weight") for x in ends if x.roles == (role,)]
+        roles = ((role,), ("norm",)) if role == "gain" else ((role,),)
+        names = [x.name.removesuffix(".weight") for x in ends if x.roles in roles]
         there = (reach(body, name) for name in [*names, *others])
-        return norm_of([x for x in there if x is not None][:1], read[0].like)
+        eps = None if isinstance(family.eps, str) else family.eps
+        return norm_of([x for x in there if x is not None][:1], read[0].like,
+                       family.gain, eps)
     width = read[0].matrices["q"].shape[1]
     blocks, read, given = built_of(module, read, names)
     spec = dict(blocks=blocks, width=width,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..transformer.parts import MATRICES
 from ..numerics import checks
-from .families import FAMILIES, FAMILIES_TOML, is_in
+from .families import FAMILIES, FAMILIES_TOML, is_in, is_norm
 from .measure import REMEDY
 
 # %% ../../nbs/huggingface/recognise.ipynb #mo-body
@@ -81,7 +81,7 @@ _STACKS = dict.fromkeys([*_endings(x.name.partition(".*.")[0] for x in _TENSORS
                                    if ".*." in x.name), "layers"]) # torch's
 LAST_NORMS = dict.fromkeys(_endings(
     x.name.removesuffix(".weight") for x in _TENSORS
-    if x.roles == ("gain",) and "*" not in x.name))
+    if x.roles in (("gain",), ("norm",)) and "*" not in x.name))
 
 def recognised(body):
     "Family and blocks, by their matrices and then by their norms; None if unknown."
@@ -124,7 +124,7 @@ def has_experts(block, tensors): # a block, path -> Tensor
 def _with_its_norms(fit):
     "The family with the block's norms, by which Llama, Gemma and OLMo 2 differ."
     of_kinds = [{path.removesuffix(".weight") for path, tensor in x.tensors.items()
-                 if tensor.roles[0].endswith("gain")} for x in fit]
+                 if is_norm(tensor)} for x in fit]
     block = fit[0].blocks[0]
     there = {path for path in set().union(*of_kinds) if reach(block, path) is not None}
     if there not in of_kinds:

@@ -54,6 +54,7 @@ def fills(t, # a Transformer that was read from a config or a module
     found = []
     for tensor in layout:
         given = set(EMBEDDINGS) - {*source.sizes, *source.fixed}
+        given.add("norm") # without parameters
         if is_there(tensor, source.config) and tensor.roles[0] not in given:
             places: Any = [None]
             if "*" in tensor.name:
@@ -66,7 +67,7 @@ def is_there(tensor, # Tensor
              config, # Config, or None
             ):
     "Whether a config has the entry that a tensor needs."
-    if not tensor.when or tensor.when.startswith("!"): # see Family.as_in
+    if not tensor.when or tensor.when[0] in "!&": # see Family.as_in
         return True
     return config is not None and bool(config.get(tensor.when))
 
@@ -98,12 +99,16 @@ def _fill(t, tensor, l):
                         for blocks in (t.blocks, source.own.blocks, source.base))
     if role.endswith("gain"):
         gain = 1. # unless it includes a factor
+        norm = {"first_gain": t.first_norm, "query_gain": block.attention.qk_norm,
+                "key_gain": block.attention.qk_norm}.get(role, block.norm)
+        norm = t.last_norm if role == "gain" and l is None else norm
         if role == "output_gain" and block.normed_output:
             gain = float(branch_factor(block, own))
         elif role in ("query_gain", "key_gain"):
             gain = float(np.sqrt(score_factor(block, own)))
         offset = source.family.gain_offset
-        return Fill(tensor, l, (0.,), gain - offset, (gain,))
+        given = norm.gain if norm else 1.
+        return Fill(tensor, l, (0.,), given*gain - offset, (gain,))
     n = t.width
     std = tuple(_std(block, own, k, n) for k in tensor.roles)
     before = tuple(_std(base, own, k, n) for k in tensor.roles)
@@ -370,6 +375,8 @@ def _cut(fill, k, t):
     if fill.tensor.layout == "heads":
         H = t.blocks[fill.block].attention.heads
         return f".view({H}, 3, {fill.rows[k]//H}, {int(t.width)})[:, {k}]"
+    if fill.tensor.layout == "quarters":
+        return f".view(4, 3, {fill.rows[k]//4}, {int(t.width)})[:, {k}]"
     ends = np.cumsum([0, *fill.rows])
     piece = f"{ends[k]}:{ends[k + 1]}"
     if fill.tensor.layout == "experts":
@@ -522,6 +529,8 @@ def _scales(t, fill):
     std = np.array(fill.std, np.float32)
     if len(set(fill.std)) == 1:
         return std[:1]
+    if fill.tensor.layout == "quarters":
+        return np.tile(np.repeat(std, np.array(fill.rows)//4), 4)
     if fill.tensor.layout == "heads":
         H = t.blocks[fill.block].attention.heads
         return np.tile(np.repeat(std, np.array(fill.rows)//H), H)

@@ -58,6 +58,7 @@ class ScoreSoftmax:
 class Drawn:
     "Weights of a network that was not read from a model; biases are not trained."
     readouts = "last", "first", "mean"
+    has_gains = False
 
     def __init__(self, program):
         self.program = program
@@ -122,9 +123,12 @@ def attention_branch(weights, l, branch, width, texts, U):
         else:
             X = mapped(role, head)
             if branch.qk_norm is not None:
-                X = p.normalize(X, branch.qk_norm.kind, branch.qk_norm.eps)
+                if branch.rotates_first and angles is not None:
+                    X = p.rotate(X, angles)
+                X = _normalized(weights, X, branch.qk_norm)
                 X = weights.scaled(X, f"{role}_norm", l, 0, rows)
-        return X if angles is None else p.rotate(X, angles)
+        is_turned = branch.rotates_first and branch.qk_norm is not None
+        return X if angles is None or is_turned else p.rotate(X, angles)
     Y: Any = 0
     for g in range(groups):
         K = V = None
@@ -167,6 +171,9 @@ def jointly_normalized(p, heads, norm): # list of stacks
     "Queries or keys of all heads, divided by one root mean square for each token."
     if norm.kind != "rms":
         checks.reject("joint_norm", "be of kind 'rms' in a program", norm.kind,
+                      "use `chain`")
+    if norm.gain != 1:
+        checks.reject("joint_norm", "have gain one in a program", norm.gain,
                       "use `chain`")
     over = OverRoot(norm.eps, len(heads))
     squares = [p.scores(X, X, "linear") for X in heads]
@@ -276,11 +283,11 @@ def written_with(weights, network, readout): # [Output, …], or Table
     X = weights.entered(network)
     weights.program.texts = rows_of_texts(network, X.k)
     if network.first_norm is not None:
-        X = weights.scaled(_normalized(X, network.first_norm), "first")
+        X = weights.scaled(_normalized(weights, X, network.first_norm), "first")
     for l, block in enumerate(network.blocks, 1):
         X = _through(weights, l, block, network, X)
     if network.last_norm is not None:
-        X = weights.scaled(_normalized(X, network.last_norm), "last")
+        X = weights.scaled(_normalized(weights, X, network.last_norm), "last")
     if readout == "lm":
         return weights.logits(X, network)
     R = weights.program.readout()
@@ -295,16 +302,19 @@ def rows_of_texts(network, s): # list of arrays
     labels = np.zeros(s, int) if network.texts is None else network.texts
     return [np.flatnonzero(labels == text) for text in dict.fromkeys(labels.tolist())]
 
-def _normalized(X, norm):
-    return X.program.normalize(X, norm.kind, norm.eps)
+def _normalized(weights, X, norm):
+    "Normalised tokens, with the gain of the norm if no trained gain contains it."
+    N = X.program.normalize(X, norm.kind, norm.eps)
+    return N if weights.has_gains or norm.gain == 1 else norm.gain*N
 
 def _through(weights, l, block, network, X):
     "The stream after one block."
     norm = block.norm
     number = 0 # number of branches so far
     for branches in block.sums:
-        before = block.norm_placement in ("pre", "sandwich")
-        N = _normalized(X, norm) if before else X
+        before = block.norm_placement in ("pre", "sandwich") \
+            and not block.is_bare(branches)
+        N = _normalized(weights, X, norm) if before else X
         added: Any = 0
         for branch in branches:
             U = weights.scaled(N, "pre", l, number) if before else X
@@ -316,10 +326,10 @@ def _through(weights, l, block, network, X):
             else:
                 Y = mlp_branch(weights, l, branch, U)
             if block.normed_output:
-                Y = weights.scaled(_normalized(Y, norm), "output", l, number)
+                Y = weights.scaled(_normalized(weights, Y, norm), "output", l, number)
             added = Y + added
             number += 1
         X = block.skip_scale*X + block.branch_scale*added
         if block.norm_placement == "post":
-            X = weights.scaled(_normalized(X, norm), "post", l, number - 1)
+            X = weights.scaled(_normalized(weights, X, norm), "post", l, number - 1)
     return X

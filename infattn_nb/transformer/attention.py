@@ -194,6 +194,8 @@ class SelfAttention(Branch, AttentionSpec):
         factor of the scores, in addition to 1/√m
     joint_norm
         True: one norm extends over the queries (keys) of all heads, as in OLMo 2
+    rotates_first
+        True: queries and keys are rotated before they are normalised, as in Hunyuan
     scaling
         only "sqrt"; for QKᵀ/m pass score_scale=1/√m
     var_q, var_k, var_v, var_o
@@ -224,6 +226,7 @@ class SelfAttention(Branch, AttentionSpec):
     var_bv: float = 0.
     var_bo: float = 0.
     var_sink: float | None = None
+    rotates_first: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -251,6 +254,10 @@ class SelfAttention(Branch, AttentionSpec):
             if getattr(self, name) is not None:
                 checks.kind(getattr(self, name), kind, name,
                             f"pass e.g. {kind.__name__}()")
+        if checks.flag(self.rotates_first, "rotates_first") and \
+                (self.rotary is None or self.qk_norm is None or self.joint_norm):
+            checks.reject("rotates_first", "be false without rotary positions and a "
+                          "norm of each head", True, "leave it out")
         if self.softcap is not None:
             softcap = checks.number(self.softcap, "softcap", "(0, ∞)")
             checks.put(self, softcap=softcap)
@@ -443,8 +450,8 @@ class SelfAttention(Branch, AttentionSpec):
     def _lengths(self, G, norm):
         "Factors by which a norm multiplies queries and keys, at m = ∞."
         length = np.einsum("bii->bi", G)
-        return (1/np.sqrt(self.var_q*length + self.var_bq + norm.eps),
-                1/np.sqrt(self.var_k*length + self.var_bk + norm.eps))
+        return (norm.gain/np.sqrt(self.var_q*length + self.var_bq + norm.eps),
+                norm.gain/np.sqrt(self.var_k*length + self.var_bk + norm.eps))
 
     def _drawn_heads(self, R, m, h, g, positions, rng):
         "Explicit queries and keys, from s·m normals per head and per group."
@@ -461,17 +468,22 @@ class SelfAttention(Branch, AttentionSpec):
 
     def _dressed(self, Q, positions):
         "Queries or keys, normalised and rotated."
+        if self.rotates_first:
+            Q = self.rotary._turned(Q, positions)
         if self.qk_norm is not None:
             Q = self.qk_norm.of_rows(Q, self._normed_axes)
-        if self.rotary is not None:
+        if self.rotary is not None and not self.rotates_first:
             Q = self.rotary._turned(Q, positions)
         return Q
 
     def _undressed(self, d, Q, positions):
         "Gradients of queries or keys before norm and rotation."
+        if self.rotates_first:
+            Q = self.rotary._turned(Q, positions)
+            d = self.qk_norm.back_rows(d, Q, self._normed_axes)
         if self.rotary is not None:
             d = self.rotary._turned(d, positions, back=True)
-        if self.qk_norm is None:
+        if self.qk_norm is None or self.rotates_first:
             return d
         return self.qk_norm.back_rows(d, Q, self._normed_axes)
 
@@ -692,7 +704,7 @@ class SelfAttention(Branch, AttentionSpec):
             D_q, D_k = self._lengths(G, self.qk_norm)
             lengths = D_q[:, None, :, None]*D_k[:, None, None, :]
             bare = lengths*dP
-            along = dP*P
+            along = dP*P/self.qk_norm.gain**2
             square_q = self.var_q*D_q**2*along.sum((1, 3))
             square_k = self.var_k*D_k**2*along.sum((1, 2))
             of_queries = of_queries - square_q[..., None]*seen_q

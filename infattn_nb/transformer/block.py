@@ -81,6 +81,8 @@ class Block(Part):
         do both branches have the same input and enter the same sum?
     skip_scale, branch_scale
         α and β
+    bare_attention
+        True: there is no norm before attention, as in the first block of ModernBERT
     """
     attention: SelfAttention | None = SelfAttention()
     feedforward: FeedForward | Experts | None = FeedForward()
@@ -90,6 +92,7 @@ class Block(Part):
     parallel: bool = False
     skip_scale: float = 1.
     branch_scale: float = 1.
+    bare_attention: bool = False
 
     def __post_init__(self) -> None:
         kinds = {"attention": (SelfAttention,), "feedforward": (FeedForward, Experts)}
@@ -105,6 +108,11 @@ class Block(Part):
                           ("pre", "post", "output", "sandwich"))
         checks.kind(self.norm, Norm, "norm", "pass e.g. Norm('rms')")
         checks.flag(self.parallel, "parallel")
+        checks.flag(self.bare_attention, "bare_attention")
+        if self.bare_attention and (self.parallel or self.norm_placement != "pre"):
+            checks.reject("bare_attention", "be false unless norms stand before single "
+                          "branches", True, "pass norm_placement='pre' and "
+                          "parallel=False")
         if self.parallel and len(self.branches) > 1 and self.normed_output:
             checks.reject("norm_placement",
                           "be 'pre', 'post' or None in a parallel block",
@@ -145,6 +153,16 @@ class Block(Part):
     def normed_output(self) -> bool:
         "Whether there is a norm between the last matrix of a branch and the sum."
         return self.norm_placement in ("output", "sandwich")
+
+    def is_bare(self, branches: list[Any]) -> bool:
+        """Whether no norm stands before these branches, although one may elsewhere.
+
+        Parameters
+        ----------
+        branches
+            the branches of one residual sum
+        """
+        return self.bare_attention and branches[0] is self.attention
 
     @property
     def sums(self) -> list[list[Any]]:
@@ -198,7 +216,7 @@ class Block(Part):
 
     def _sum(self, x, branches, rng, texts, keep):
         "One residual sum: first norm, branches, addition, last norm."
-        R, D = self._enter(x)
+        R, D = self._enter(x, branches)
         seen = []
         for branch in branches:
             about = dict(texts=texts) if branch is self.attention else {}
@@ -213,10 +231,11 @@ class Block(Part):
             out, D_out = norm.apply(out)
         return ResidualStep(x, D, R, tuple(seen), both, D_out, out)
 
-    def _enter(self, x):
+    def _enter(self, x, branches):
         "A factor R of the Gram matrix of the branches' inputs, and D of their norm."
         D = None
-        before = self.norm_placement in ("pre", "sandwich")
+        before = self.norm_placement in ("pre", "sandwich") \
+            and not self.is_bare(branches)
         if before:
             x, D = self.norm.apply(x)
         centred = before and self.norm.centres # then the mean is zero

@@ -19,7 +19,7 @@ from .stream import Gradient, Stream
 @checks.completes()
 @dataclass(frozen=True, repr=False)
 class Norm(Part):
-    """A norm of every token: LayerNorm or RMSNorm, with gain one.
+    """A norm of every token: LayerNorm or RMSNorm, with the same gain everywhere.
 
     Parameters
     ----------
@@ -27,13 +27,17 @@ class Norm(Part):
         "layer" (LayerNorm, subtracts the mean) or "rms" (RMSNorm)
     eps
         ε ≥ 0, added to the variance
+    gain
+        factor of the normalised tokens, above 0
     """
     kind: str = "layer"
     eps: float = 1e-5
+    gain: float = 1.
 
     def __post_init__(self) -> None:
         checks.choice(self.kind, "kind", ("layer", "rms"))
-        checks.put(self, eps=checks.number(self.eps, "eps", "[0, ∞)"))
+        checks.put(self, eps=checks.number(self.eps, "eps", "[0, ∞)"),
+                   gain=checks.number(self.gain, "gain", "(0, ∞)"))
 
     @property
     def centres(self) -> bool:
@@ -41,7 +45,7 @@ class Norm(Part):
         return self.kind == "layer"
 
     def factor(self, x: Stream) -> np.ndarray:
-        """Return D = (variance + ε)^(−1/2) of every token, (b, s).
+        """Return D = gain·(variance + ε)^(−1/2) of every token, (b, s).
 
         Parameters
         ----------
@@ -49,7 +53,7 @@ class Norm(Part):
             the stream, b samples
         """
         C = x.columns(self.centres)
-        return 1/np.sqrt(np.einsum("bsk,bsk->bs", C, C) + self.eps)
+        return self.gain/np.sqrt(np.einsum("bsk,bsk->bs", C, C) + self.eps)
 
     def apply(self, x: Stream) -> tuple[Stream, np.ndarray]:
         """Return the normalised stream, and D.
@@ -102,7 +106,7 @@ class Norm(Part):
         D
             factors of the norm, (b, s)
         """
-        t = np.einsum("bsw,bsw->bs", along, u)
+        t = np.einsum("bsw,bsw->bs", along, u)/self.gain**2
         return self._scaled(along - t[..., None]*u, D)
 
     def _scaled(self, u, D):
@@ -123,7 +127,7 @@ class Norm(Part):
         """
         Q = self._centred(Q, axes)
         mean_square = np.mean(Q*Q, axis=axes, keepdims=True)
-        return Q/np.sqrt(mean_square + self.eps)
+        return self.gain*Q/np.sqrt(mean_square + self.eps)
 
     def back_rows(self, d: np.ndarray, Q: np.ndarray, axes: Any = -1) -> np.ndarray:
         """Gradients of rows from gradients of the normalised rows.
@@ -137,10 +141,10 @@ class Norm(Part):
         axes
             axes of one norm: the last axis, or also the axis of the heads
         """
-        u = self.of_rows(Q, axes)
+        u = self.of_rows(Q, axes)/self.gain
         Q = self._centred(Q, axes)
         d = self._centred(d, axes)
-        D = 1/np.sqrt(np.mean(Q*Q, axis=axes, keepdims=True) + self.eps)
+        D = self.gain/np.sqrt(np.mean(Q*Q, axis=axes, keepdims=True) + self.eps)
         return D*(d - np.mean(d*u, axis=axes, keepdims=True)*u)
 
     def _centred(self, Q, axes):

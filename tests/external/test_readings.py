@@ -295,10 +295,6 @@ ODD = {
         dict(),
         "the description agrees if its branches come one after another",
     ),
-    "exaone4": (
-        GROUPED | dict(sliding_window=3, sliding_window_pattern=2, num_hidden_layers=4),
-        "an output of block",
-    ),
 }
 
 
@@ -990,6 +986,12 @@ FLIPS = dict(
     clip_qkv=0.5,
     swiglu_limit=2.0,
     swiglu_alpha=1.1,
+    num_layers=3,
+    num_heads=6,
+    attention_types=[[["local"], 2]],
+    window_size=2,
+    qk_layernorm=False,
+    attention_out_bias=True,
 )
 DAILY_FLIPS = [
     ("starcoder2", "sliding_window"),
