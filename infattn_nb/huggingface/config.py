@@ -8,21 +8,23 @@ __all__ = ['MOST_BYTES', 'Entries', 'Config', 'patches_cov', 'sinusoids', 'besid
 # %% ../../nbs/huggingface/config.ipynb #co-takes
 import json
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import truncnorm
 
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block
 from ..transformer.experts import GATES, Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.norms import Norm
+from ..transformer.parts import MATRICES
 from ..transformer.stream import embedding_cov, several, text_labels
 from ..numerics import checks
-from .families import FAMILIES, FAMILIES_TOML, Head, MODELS, READY
+from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head, MODELS, READY
 from .families import named_in, near, nearest_family
 from .masks import alibi, windowed
 from .measure import clamped
@@ -160,6 +162,11 @@ class Config(Entries):
     def family(self):
         return FAMILIES[self.kind]
 
+    @cached_property
+    def own(self):
+        "The family, as it is with the entries of this config."
+        return self.family.as_in(self.get)
+
     @property
     def part_of_it(self):
         "Name of the entry that was read, if only a part of the config was read."
@@ -203,7 +210,7 @@ class Config(Entries):
     def head(self):
         "The head of a causal language model; None for an encoder."
         family = self.family
-        if not family.causal:
+        if not family.causal or not family.head:
             return None
         said = self.entries.get("tie_word_embeddings")
         bias = np.zeros(1) if family.head_bias else None
@@ -229,7 +236,7 @@ class Config(Entries):
         name = family.meant.get(name, name)
         if name not in ACTIVATIONS:
             self.reject(family.activation, f"be one of {', '.join(ACTIVATIONS)}", name,
-                        near(name, ACTIVATIONS) or "correct it in the config")
+                        near(name, ACTIVATIONS) or "take the nearest of these")
         return ACTIVATIONS[name]
 
     def ensemble(self, tokens): # a number, or labels of one text or of several
@@ -238,7 +245,7 @@ class Config(Entries):
         self.check()
         self.check_length(texts)
         spec = self.embeddings(texts) | dict(blocks=self.blocks(texts))
-        spec |= dict.fromkeys(self.family.ends, self.norm)
+        spec |= dict.fromkeys(self.own.ends, self.norm)
         return dict(random_embeddings=True) | spec | dict(width=self.width)
 
     def check(self):
@@ -255,7 +262,7 @@ class Config(Entries):
             self.reject("is_causal", "be true if there are "
                         f"{'windows' if windows else 'distances'}", False,
                         "two-sided windows or distances are not supported")
-        if self.family.rotary and self.entries.get("head_dim") is not None \
+        if self.own.rotary and self.entries.get("head_dim") is not None \
                 and self.get("head_dim") is None \
                 and self.entries["head_dim"]*self.heads != self.width:
             self.reject("head_dim", f"be the width over the heads, "
@@ -283,10 +290,12 @@ class Config(Entries):
     def check_length(self, texts):
         "Reject a text that is longer than the table of positions."
         entry = self.family.positions
+        if self.family.grid:
+            self._check_patches(texts)
         if "patch" in self.family.embeddings:
             entry = "image_size"
             most = self.patches_of_an_image
-        elif not entry:
+        elif not entry or "position" not in self.own.embeddings:
             return
         else:
             taken = self.padding_rows
@@ -320,6 +329,8 @@ class Config(Entries):
         "Factor of the word embeddings."
         if self.family.scaled:
             return float(np.sqrt(self.width))
+        if self.get("token_dropout"): # 12 % of the tokens are masked in training
+            return .88
         return self.get("embedding_multiplier") or 1.
 
     def embeddings(self, texts, # labels of each text
@@ -327,8 +338,8 @@ class Config(Entries):
                    positions=None, # fixed vectors, (length, n)
                   ): # dict
         "Covariance of the embeddings, and the text of each token."
-        roles = self.family.embeddings
-        sizes = dict.fromkeys(roles, self.variance) if sizes is None else sizes
+        roles = self.own.embeddings
+        sizes = {k: self.variances[k] for k in roles} if sizes is None else sizes
         if positions is None and self.fixed_positions:
             positions = sinusoids(max(map(len, texts)), self.width)
         if positions is not None:
@@ -345,6 +356,8 @@ class Config(Entries):
                   sizes, # variances by role
                  ): # (s, s)
         "Covariance of a coordinate of the embeddings that are drawn."
+        if self.family.before:
+            return embedding_cov(texts)
         position = sizes.get("position", 0.)
         if "patch" in self.family.embeddings:
             texts = [[0, *text] for text in texts]
@@ -357,29 +370,31 @@ class Config(Entries):
 
     def blocks(self, texts):
         "A Block for each layer."
-        family = self.family
+        family = self.own
         n = self.width
         H = self.heads
         m = self.get("head_dim") or n//H
         f = self.units
-        σ2 = self.variance
+        var = self.variances
         out = 2*self.layers if family.deep else 1. # before a sum
         norm = self.norm
-        gate = dict(var_3=n*σ2) if family.gated else {}
+        gate = dict(var_3=n*var["3"]) if family.gated else {}
         ψ = None
         if family.clamped:
             φ, ψ = clamped(self.need("swiglu_alpha"), self.need("swiglu_limit"))
         else:
             φ = self.activation
         def mlp_of(f): # hidden units
-            return FeedForward(f/n, φ, family.gated, gate_activation=ψ, var_1=n*σ2,
-                               var_2=f*σ2/out, **gate)
+            return FeedForward(f/n, φ, family.gated, gate_activation=ψ,
+                               var_1=n*var["1"], var_2=f*var["2"]/out,
+                               var_b1=var["b1"], var_b2=var["b2"], **gate)
         mlp = mlp_of(f)
         mixture = None
         if self.experts:
             mixture = Experts(self.experts, self.need("num_experts_per_tok"),
-                              mlp_of(self.expert_units), gate=self.gate, var_r=n*σ2,
-                              var_br=σ2 if self._has("br") else 0.)
+                              mlp_of(self.expert_units), gate=self.gate,
+                              var_r=n*var["r"],
+                              var_br=var["r"] if self._has("br") else 0.)
         groups = self.groups
         causal = self.causal
         lengths = [len(text) for text in texts]
@@ -389,12 +404,14 @@ class Config(Entries):
             qk_norm=norm if self.has_qk_norm else None, joint_norm=family.joint_norm,
             softcap=self.get("attn_logit_softcapping"),
             bias=alibi(H, positions) if family.alibi else None,
-            var_q=n*σ2, var_k=n*σ2, var_v=n*σ2, var_o=H*m*σ2/out,
-            var_sink=σ2 if family.sinks else None)
+            var_q=n*var["q"], var_k=n*var["k"], var_v=n*var["v"], var_o=H*m*var["o"]/out,
+            var_sink=var["q"] if family.sinks else None)
         parallel = self.get("use_parallel_residual")
         parallel = family.parallel if parallel is None else parallel
 
         factor = self.get("residual_multiplier") or 1.
+        if family.branch_scale:
+            factor = self.branch_scale
 
         @cache # equal layers are one object
         def block(kind, scale, turns, has_experts):
@@ -417,7 +434,7 @@ class Config(Entries):
 
     def _has(self, role):
         "Does the family have a tensor of this role?"
-        return any(role in x.roles for x in self.family.layouts[0])
+        return any(role in x.roles for x in self.own.layouts[0])
 
     @property
     def experts(self):
@@ -490,9 +507,79 @@ class Config(Entries):
         entry = self.family.units
         if not isinstance(entry, str):
             return entry*self.width
+        if entry == "mlp_ratio":
+            f = int(self.width*self.need(entry))
+            return (int(f*2/3) + 7)//8*8 if self.own.gated else f
         left_out = entry in ("n_inner", "ffn_hidden_size") or self.family.units_left_out
         usual = 4*self.width if left_out else None
         return self.get(entry) or usual or self.need(entry)
+
+    @property
+    def branch_scale(self):
+        "Factor of the branches, which is a trained vector; without one, 1."
+        found = self.get(self.family.branch_scale)
+        is_there = any(x.roles == ("branch_scale",) for x in self.own.layouts[0])
+        return found if is_there and found is not None else 1.
+
+    @cached_property
+    def variances(self):
+        """Variances of the entries, by role, without a factor of depth.
+
+        They follow the rule of the family: "one" number for all tensors; "clip", powers
+        of width and depth; "xavier", by fan-in and fan-out."""
+        n = self.width
+        σ2 = self.variance
+        found = dict.fromkeys((*MATRICES, *EMBEDDINGS), σ2) | dict(b1=0., b2=0.)
+        if self.family.rule == "clip":
+            square = (self.get("initializer_factor") or 1.)**2
+            small = square/(2*n*self.layers)
+            found |= dict(q=small, k=small, v=small, o=square/n, word=4e-4*square,
+                          position=4e-4*square)
+            found |= {"1": square/(2*n), "2": small}
+        elif self.family.rule == "xavier":
+            found |= dict.fromkeys("qkvo", 1/n)
+            found |= dict.fromkeys("12", 2/(n + self.units)) | dict(b1=1e-12, b2=1e-12)
+        cut = self.family.cutoff
+        if cut is not None:
+            c = cut/np.sqrt(σ2)
+            if isinstance(cut, str):
+                c = self.get(cut) or 3.
+            found = {k: x*float(truncnorm.var(-c, c)) for k, x in found.items()}
+        return found
+
+    def std(self, role):
+        "Standard deviation of an entry of a table of embeddings."
+        return float(np.sqrt(self.variances[role]))
+
+    def _by_patches(self, m):
+        "Rotation by the rows and columns of the centres of patches, in units of ±1."
+        θ = self.get("rope_theta")**-np.arange(0, 1, 4/m)
+        rows, columns = self.grid
+        centres = [(2*np.arange(k) + 1)/k - 1 for k in (rows, columns)]
+        places = np.stack(np.meshgrid(*centres, indexing="ij"), -1).reshape(-1, 2)
+        angles = (2*np.pi*places[:, :, None]*θ).reshape(len(places), -1)
+        still = np.zeros((self.tokens_before, angles.shape[1]))
+        return Rotary(1., table=np.concatenate([still, angles]))
+
+    @property
+    def tokens_before(self):
+        "Number of tokens that are not patches."
+        return 1 + (self.get("num_register_tokens") or 0)
+
+    @property
+    def grid(self):
+        "Rows and columns of patches."
+        sides = [self.entries[x] for x in ("image_size", "patch_size")]
+        pairs = [x if isinstance(x, (list, tuple)) else (x, x) for x in sides]
+        return [int(a)//int(b) for a, b in zip(*pairs)]
+
+    def _check_patches(self, texts):
+        "Reject more tokens than the class token, registers and patches."
+        most = self.tokens_before + int(np.prod(self.grid))
+        if max(map(len, texts)) > most:
+            self.reject("image_size", f"allow for {max(map(len, texts))} tokens",
+                        self.entries["image_size"], f"there are {most}, with class and "
+                        "registers; pass fewer tokens")
 
     def by_layer(self, name):
         "A list with an entry for each layer, or None."
@@ -504,7 +591,7 @@ class Config(Entries):
 
     def turning(self):
         "Which layers have rotary positions?"
-        rotary = self.family.rotary
+        rotary = self.own.rotary
         listed = self.by_layer("no_rope_layers") # 1 = the layer has them
         every = self.get("no_rope_layer_interval")
         if listed is None and every is not None:
@@ -577,6 +664,8 @@ class Config(Entries):
 
     def rotary(self, kind, m, lengths): # kind of layer, width of a head, of each text
         "Rotary positions in a layer, and the factor of rotated queries and keys."
+        if self.family.grid:
+            return self._by_patches(m), 1.
         if self.family.rope_base is not None:
             return Rotary(self.family.rope_base, self.turning_share(m)), 1.
         rope, base = self.rope_of(kind)

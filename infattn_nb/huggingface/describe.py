@@ -16,11 +16,12 @@ import numpy as np
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block, altered
 from ..transformer.experts import Experts
-from ..transformer.mlp import FeedForward
+from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.norms import Norm
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
 from ..transformer.parts import MATRICES, ROUTER, SINK
 from ..numerics import checks
+from .config import Config
 from .draws import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family
 from .families import Tensor, is_in, is_norm
@@ -203,7 +204,11 @@ def parts_of(found, # Recognised
     measured = {k for x in found.tensors.values() for k in x.roles}
     own = {k: biases.get(k) for k in (*BIASES.values(), SINK) if k in measured}
     b = block
+    factors = {reach(block, path) for path, tensor in found.tensors.items()
+               if tensor.roles == ("branch_scale",)} - {None}
     block = _built(found.kind, block, a, body, matrices, norms, like, tokens)
+    if factors:
+        block = replace(block, branch_scale=_one_factor(factors))
     if FAMILIES[found.kind].interleaved and block.attention.rotary is not None:
         matrices = neighbours_apart(matrices, block.attention)
         own = biases_apart(own, block.attention,
@@ -212,6 +217,16 @@ def parts_of(found, # Recognised
             if is_in(tensor, mixture) and tensor.roles != ("norm",))
     return Parts(block, matrices, own, like,
                  tuple((x, tensor) for x, tensor in held if x is not None))
+
+def _one_factor(tensors):
+    "The number in all entries of the factors of a block's branches."
+    every = np.concatenate([as_array(x, "factor of a branch").ravel() for x in tensors])
+    if np.ptp(every) > 1e-6*abs(every).max():
+        checks.reject("module", "have one factor of the branches in each block",
+                      f"{every.min():.4g} … {every.max():.4g}", "factors that differ "
+                      "between coordinates are not supported, as they are not at "
+                      "initialisation")
+    return float(every[0])
 
 def _check_sides(matrices): # matrices of one block, (out, in)
     "Reject matrices whose inputs and outputs have different widths."
@@ -228,7 +243,7 @@ def _check_sides(matrices): # matrices of one block, (out, in)
 
 def _built(kind, b, a, body, matrices, norms, like, tokens):
     "The Block that describes a block of a module, without variances."
-    family = FAMILIES[kind]
+    family = FAMILIES[kind].as_in_module(body)
     rows = {k: len(W) for k, W in matrices.items()}
     n = matrices["q"].shape[1]
     H = first_of(a, "num_heads", "n_heads", "num_attention_heads", "n_head")
@@ -260,7 +275,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         rotates_first=family.rotates_first and bool(qk_norms) and turns,
         mask=windowed(tokens, window) if causal else None,
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
-        rotary=rotary_of(body, a, m) if family.rotary and turns else None,
+        rotary=_rotary_in(body, a, m, family) if family.rotary and turns else None,
         softcap=_softcap(a, family), var_sink=0. if family.sinks else None,
         score_scale=_score_scale(a, m, family)
         *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))
@@ -273,7 +288,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         own = reach(b, "mlp.experts")
         φ, ψ = clamped(float(own.alpha), float(own.limit))
     else:
-        φ = activation_of(act, like)
+        fixed = not family.activation and act is None
+        φ = ACTIVATIONS[family.fixed_activation] if fixed else activation_of(act, like)
     mlp: Any = FeedForward(rows["1"]/(experts*n), φ, "3" in matrices,
                            gate_activation=ψ)
     if ROUTER in rows:
@@ -315,8 +331,8 @@ def _softcap(a, family):
 
 def _score_scale(a, m, family):
     "Factor of the scores, in addition to 1/√m."
-    if family.unscaled:
-        return float(np.sqrt(m))
+    if family.unscaled or not family.scaling:
+        return float(np.sqrt(m)) if family.unscaled else 1.
     factor = first_of(a, "scaling", "softmax_scale", "scale")
     if isinstance(factor, bool): # is there a scale?
         return 1. if factor else float(np.sqrt(m))
@@ -359,6 +375,12 @@ def _size_of_turned(body, a, m):
         checks.reject("module", "rotate queries and keys without scaling a part of "
                       "them", "rotary_emb with attention_scaling", REMEDY)
     return size
+
+def _rotary_in(body, a, m, family):
+    "Rotary positions of a layer, by the config if patches have rows and columns."
+    if not family.grid:
+        return rotary_of(body, a, m)
+    return Config.read(body.config).rotary(None, m, ())[0]
 
 def rotary_of(body, a, m):
     "Rotary positions of attention with heads of m coordinates."

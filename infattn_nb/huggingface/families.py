@@ -52,6 +52,11 @@ class Tensor(NamedTuple):
         return number
 
     @property
+    def marks(self):
+        "The words of `when`."
+        return self.when.split()
+
+    @property
     def of_experts(self):
         "Is it a router, or do all experts share the tensor?"
         router = {ROUTER, f"b{ROUTER}"} & {*self.roles}
@@ -97,13 +102,15 @@ class Tensor(NamedTuple):
             name, role, *more = line.split()
             roles = matrices_of(role) or (role,)
             layout = next((x for x in more if x in LAYOUTS), "out")
-            when = next((x for x in more if x[0] in "?!&"), "")
-            whole = when.removeprefix("?") if when.startswith(("??", "!", "&")) else ""
+            marks = [x for x in more if x[0] in "?!&"]
+            whole = " ".join(x.lstrip("?") for x in marks
+                             if x.startswith(("??", "!", "&")))
             bias = next((x for x in more if x[0] not in "?!&" and x != layout), None)
             found.append(cls(name if bias is None else f"{name}.weight", roles, layout,
-                             whole.removeprefix("?")))
+                             whole))
             if bias is not None:
-                found.append(cls(f"{name}.bias", (bias,), when=when.lstrip("?")))
+                every = " ".join(x.lstrip("?") for x in marks)
+                found.append(cls(f"{name}.bias", (bias,), when=every))
         return found
 
 def is_in(tensor, # a Tensor
@@ -183,7 +190,16 @@ class Family(NamedTuple):
     causal: bool = True
     masked: bool = False # is causality set by a mask?
     grouped: bool = True # may heads share keys and values?
-    rotary: bool = True
+    rotary: bool | str = True # or an entry that is "rotary" if they are rotated
+    before: str = "" # the tokens are given: the parts that make them
+    main_input: str = "" # name of the argument of the module, if tokens are given
+    pre_if: str = "" # an entry that puts the norms before the branches
+    gated_if: str = "" # an entry that adds gates
+    branch_scale: str = "" # entry of the factor of the branches, one per coordinate
+    rule: str = "one" # of the standard deviations: see `Config.variances`
+    cutoff: float | str | None = None # σ's cut, absolute, or an entry with its ratio to σ
+    grid: bool = False # do pairs of coordinates rotate by rows and columns of patches?
+    scaling: bool = True # does the attribute contain all of the factor of the scores?
     turning: str = "every" # rotary layers: "windows", "windows if any"
     rotates_first: bool = False # are queries and keys rotated before their norm?
     alibi: bool = False
@@ -203,6 +219,7 @@ class Family(NamedTuple):
     same: tuple = () # entries that must equal the width
     defaults: dict = {} # entries that a file may omit
     config: bool = True # does its library draw N(0, deviation²)?
+    head: bool = True # may it have the head of a language model?
     head_bias: bool = False # does its language-model head have a bias?
 
     def first_position(self, padding): # index of the padding token, or None
@@ -214,11 +231,20 @@ class Family(NamedTuple):
     def as_in(self, get): # a function: name of an entry -> its value, or None
         "The family of one model: lines with an entry that is true there are left out."
         def there(layout):
-            fit = [x for x in layout
-                   if not (x.when.startswith("!") and get(x.when[1:]))
-                   and not (x.when.startswith("&") and not get(x.when[1:]))]
+            fit = [x for x in layout if all(bool(get(word[1:])) == (word[0] == "&")
+                                            for word in x.marks if word[0] in "!&")]
             return list({x.name: x for x in fit}.values()) # a later line counts
-        return self._replace(layouts=tuple(map(there, self.layouts)))
+        own = dict(layouts=tuple(map(there, self.layouts)))
+        if isinstance(self.rotary, str):
+            own["rotary"] = get(self.rotary) == "rotary"
+        if self.pre_if and get(self.pre_if):
+            own["place"] = "pre"
+        if self.gated_if and get(self.gated_if):
+            own["gated"] = True
+        if own.get("rotary"): # in the place of a table of positions
+            own["layouts"] = tuple([x for x in layout if x.roles != ("position",)]
+                                   for layout in own["layouts"])
+        return self._replace(**own)
 
     def as_in_module(self, body): # a module
         "The family of one module, by the attributes of its config."
@@ -293,7 +319,7 @@ def families_table():
     "A DataFrame with a row for each supported family."
     import pandas as pd # imported late, because it takes time
     rows = [dict(family=kind, config="yes" if family.config else "modules only",
-                 embeddings=" + ".join(family.embeddings) or "as given",
+                 embeddings=" + ".join(family.embeddings) or "given",
                  norms=family.place, positions=_positions(family),
                  mlp="gated" if family.gated else "plain",
                  attention="causal" if family.causal else "bidirectional",
@@ -303,7 +329,7 @@ def families_table():
 
 def _positions(family):
     "How positions enter the model."
-    if family.rotary:
+    if family.rotary is True:
         return "rotary"
     if family.alibi:
         return "ALiBi"
@@ -341,7 +367,7 @@ def _entries_of(family):
              family.positions}
     if family.grouped:
         found.add("num_key_value_heads")
-    if family.rotary and family.rope_base is None:
+    if family.rotary is True and family.rope_base is None:
         found |= {"rope_theta", "rope_parameters"}
     if "type" in family.embeddings:
         found.add("type_vocab_size")

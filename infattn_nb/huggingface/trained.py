@@ -30,8 +30,11 @@ class Tensors:
         there = [x for x in layout if is_there(x, config)]
         self.by_name = {x.name: x for x in there}
         self.matrices = {k: x for x in there for k in x.roles if k in MATRICES}
+        self.scales: list = [] # factors of the branches
         self.norms: dict = {} # "gain", "output_gain", "query_gain", … -> tensors
         for x in there:
+            if x.roles == ("branch_scale",):
+                self.scales.append(x)
             inside = "*" in x.name
             if x.roles[0].endswith("gain"):
                 self.norms.setdefault((x.roles[0], inside), []).append(x)
@@ -208,6 +211,12 @@ class Trained:
         beside = self.tensors.beside(tensor)
         return Y if beside is None else Y + self._vector(beside, l, rows, True, head)
 
+    def branch_scaled(self, Y, l, number):
+        "The output of a branch, with its own trained factors; None without them."
+        if not self.tensors.scales:
+            return None
+        return times(Y, self._vector(self.tensors.scales[number], l, 1))
+
     def _vector(self, tensor, l, rows, bias=False, head=None):
         "The gain or the bias of a norm, shared by all tokens."
         key = tensor.name, l, head
@@ -227,6 +236,8 @@ class Trained:
 
     def entered(self, network):
         "Embeddings of the tokens of all texts."
+        if self.source.family.before and self.source.texts is not None:
+            return self.program.inputs(network.cov, network.mean, name="tokens")
         if self.source.texts is None:
             return self.program.inputs(network.cov, network.mean)
         roles = {x.roles[0]: x for x in self.layout}
@@ -479,13 +490,13 @@ def _arrays(weights, found, named):
         arrays[name] = x[0] if x.ndim == 2 and len(x) == 1 and _single(weights, name) \
             else x
     left = [x for x in named if x not in met and not re.search(_NOT_BODY, x)]
-    if left:
+    if left and not weights.source.family.before:
         checks.reject("module", "contain only tensors of its family", left[0],
                       "read the module itself, with from_torch")
     return arrays
 
 _NOT_BODY = (r"^(\w+\.)?(lm_head|embed_out|output|head|score|classifier|pooler|cls|"
-             r"qa_outputs)\b")
+             r"contact_head|qa_outputs)\b")
 
 def _single(weights, name):
     "Test whether the parameter is a single vector in the program."

@@ -67,9 +67,8 @@ def is_there(tensor, # Tensor
              config, # Config, or None
             ):
     "Whether a config has the entry that a tensor needs."
-    if not tensor.when or tensor.when[0] in "!&": # see Family.as_in
-        return True
-    return config is not None and bool(config.get(tensor.when))
+    words = [x for x in tensor.marks if x[0] not in "!&"] # see Family.as_in
+    return not words or config is not None and all(map(config.get, words))
 
 def _of_head(head): # Head, or None
     "Fills of the tensors of a head."
@@ -606,7 +605,7 @@ def _by_itself(source, block, l):
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-places
 _HEADS = re.compile(r"^(\w+\.)?(lm_head|embed_out|score|classifier|pooler|cls|"
-                    r"qa_outputs)\b")
+                    r"contact_head|qa_outputs)\b")
 
 def _places(t, module):
     "Pairs (parameter, Fill) of all parameters; raise the errors of a mismatch."
@@ -632,7 +631,7 @@ def _places(t, module):
         part = name.rpartition(".")[2]
         if part in ours and source.head.holds(name):
             rest[name] = ours[part]
-        elif source.roles is None: # others are not changed
+        elif source.roles is None and not source.family.before: # not changed
             rest[name] = _of_another_head(name, parameters[name], source)
     return [(parameters[name], fill) for name, fill in (matched | rest).items()]
 

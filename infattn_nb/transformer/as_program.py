@@ -85,6 +85,10 @@ class Drawn:
         "Normalised tokens, with gain and bias; for a joint norm, the part of one head."
         return X
 
+    def branch_scaled(self, Y, l, number):
+        "The output of a branch with factors of its own; None without them."
+        return None
+
     def entered(self, network):
         "The embeddings, as input of the first norm or block."
         return self.program.inputs(network.cov, network.mean)
@@ -198,8 +202,8 @@ def _angles(branch, width, s, texts): # (s, f), or None
     if width in (None, np.inf):
         checks.reject("width", "be finite for rotary positions in a program", width,
                       "give the transformer a width")
-    θ = branch.rotary.angles(branch.width_of_heads(width))
-    return positions_of(s, texts)[:, None]*θ
+    m = branch.width_of_heads(width)
+    return branch.rotary.of_positions(positions_of(s, texts), m)
 
 def _rows_of_a_head(branch, width):
     "Number of coordinates of a head, divided by the width."
@@ -327,9 +331,10 @@ def _through(weights, l, block, network, X):
                 Y = mlp_branch(weights, l, branch, U)
             if block.normed_output:
                 Y = weights.scaled(_normalized(weights, Y, norm), "output", l, number)
-            added = Y + added
+            scaled = weights.branch_scaled(Y, l, number)
+            added = (block.branch_scale*Y if scaled is None else scaled) + added
             number += 1
-        X = block.skip_scale*X + block.branch_scale*added
+        X = block.skip_scale*X + added
         if block.norm_placement == "post":
             X = weights.scaled(_normalized(weights, X, norm), "post", l, number - 1)
     return X

@@ -66,11 +66,15 @@ class Rotary(Part):
     frequencies
         the θ themselves, for heads of 2·len/share coordinates, if they are not powers
         of `base`
+    table
+        the angles themselves, a row for each position, (positions, pairs), for
+        example by the rows and columns of the patches of an image
     """
     base: float = 1e4
     share: float = 1.
     _: KW_ONLY
     frequencies: tuple | None = None
+    table: tuple | None = None
 
     def __post_init__(self) -> None:
         checks.put(self, base=checks.number(self.base, "base", "[1, ∞)"))
@@ -78,9 +82,12 @@ class Rotary(Part):
         if self.frequencies is not None:
             θ = checks.real(self.frequencies, "frequencies", (None,), "(-∞, ∞)")
             checks.put(self, frequencies=tuple(θ.tolist()))
+        if self.table is not None:
+            θ = checks.real(self.table, "table", (None, None), "(-∞, ∞)")
+            checks.put(self, table=tuple(map(tuple, θ.tolist())))
 
     def angles(self, m: float) -> np.ndarray:
-        """Frequencies θ for heads of m coordinates.
+        """Frequencies θ for heads of m coordinates; the table of angles, if given.
 
         Parameters
         ----------
@@ -90,7 +97,23 @@ class Rotary(Part):
         turning = self.turning(m)
         if self.frequencies is not None:
             return np.array(self.frequencies)
+        if self.table is not None:
+            return np.array(self.table)
         return self.base**(-np.arange(0, turning, 2)/turning)
+
+    def of_positions(self, positions: np.ndarray, m: float) -> np.ndarray:
+        """Angles at positions, (s, pairs).
+
+        Parameters
+        ----------
+        positions
+            positions of the tokens in their texts, (s,)
+        m
+            width of a head, at most 1e9
+        """
+        if self.table is None:
+            return positions[:, None]*self.angles(m)
+        return np.array(self.table)[positions.astype(int)]
 
     def turning(self, m: float) -> int:
         """Number of rotated coordinates among m.
@@ -123,7 +146,7 @@ class Rotary(Part):
     def _turned(self, Q, positions, back=False):
         "The rotated rows of queries or keys that were checked before."
         d = self.turning(Q.shape[-1])
-        angle = positions[:, None]*self.angles(Q.shape[-1])
+        angle = self.of_positions(positions, Q.shape[-1])
         c = np.cos(angle)
         s = np.sin(-angle if back else angle)
         x = Q[..., :d//2]
@@ -159,11 +182,24 @@ def waves(rotary, # Rotary
           floor=1e-13, # eigenvalues of c below this times the largest are dropped
          ): # (waves, query, key)
     r"Functions of the distance whose products sum to $c(\delta-\delta')$."
+    if rotary.table is not None:
+        return _waves_of_table(rotary, np.array(positions), floor)
     distance = np.subtract.outer(positions, positions)
     δ, where = np.unique(distance, return_inverse=True)
     covariance = rotary.correlation(δ[:, None] - δ)
     found = eigen_root(covariance, floor).T[::-1]
     return found[:, where].reshape(-1, *distance.shape)
+
+def _waves_of_table(rotary, positions, floor):
+    "The same functions of pairs of tokens, whose angles a table contains."
+    angles = rotary.of_positions(positions, 1)
+    s = len(angles)
+    between = (angles[:, None] - angles).reshape(s*s, -1)
+    far, where = np.unique(between.round(9), axis=0, return_inverse=True)
+    e = np.concatenate([np.cos(far), np.sin(far)], axis=1)
+    covariance = 1 - rotary.share + rotary.share*(e @ e.T)/far.shape[1]
+    found = eigen_root(covariance, floor).T[::-1]
+    return found[:, where.ravel()].reshape(-1, s, s)
 
 # %% ../../nbs/transformer/attention.ipynb #bl-attention
 @checks.completes("output_variance", "score_variance")
@@ -775,7 +811,8 @@ class SelfAttention(Branch, AttentionSpec):
             return n
         turning = self.rotary.turning(m)
         pairs = turning//2
-        if turning % 2 or len(self.rotary.angles(m)) != pairs or not turning:
+        angles = self.rotary.angles(m).shape[-1]
+        if turning % 2 or angles != pairs or not turning:
             checks.reject("rotary", "rotate an even number of coordinates of a head, "
                           "two for each frequency", f"{turning} of {m:g}", "change "
                           "`share`")
@@ -796,6 +833,11 @@ class SelfAttention(Branch, AttentionSpec):
             if isinstance(x, np.ndarray) and x.shape[-1] != seq_len:
                 checks.reject(name, f"have shape ({seq_len}, {seq_len})", x.shape,
                               "pass one row per token")
+        table = None if self.rotary is None else self.rotary.table
+        longest = positions_of(seq_len, texts).max() + 1
+        if table is not None and longest > len(table):
+            checks.reject("rotary", f"have a row of its table for each of {longest} "
+                          "positions", f"{len(table)} rows", "pass shorter texts")
         allowed = self.allowed(seq_len, texts)
         if allowed is not None and not allowed.any(1).all():
             checks.reject("mask", "let every token attend to at least one token of its "

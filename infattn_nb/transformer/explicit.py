@@ -24,9 +24,9 @@ def normalised(norm, X): # a Norm, (..., n)
 def turned(Q, positions, rotary, sign=1): # (..., s, m), (s,)
     "Rotate pairs of coordinates by the positions of their rows, or back (sign = −1)."
     d = int(Q.shape[-1]*rotary.share + 1e-9)
-    θ = np.array(rotary.frequencies or rotary.base**(-np.arange(0, d, 2)/d))
+    angle = rotary.of_positions(positions, Q.shape[-1])
     z = Q[..., :d//2] + 1j*Q[..., d//2:d]
-    z = z*np.exp(sign*1j*positions[:, None]*θ)
+    z = z*np.exp(sign*1j*angle)
     return np.concatenate([z.real, z.imag, Q[..., d:]], axis=-1)
 
 def softmax_of(P, allowed): # scores, True for allowed pairs
