@@ -229,7 +229,7 @@ class Config(Entries):
     @property
     def activation(self):
         "φ, from its entry or from the family."
-        family = self.family
+        family = self.own
         if not family.activation:
             return ACTIVATIONS[family.fixed_activation]
         name = self.get(family.activation)
@@ -414,17 +414,27 @@ class Config(Entries):
             factor = self.branch_scale
 
         @cache # equal layers are one object
-        def block(kind, scale, turns, has_experts):
-            far = self.get("sliding_window", "window_size") if kind == "sliding_attention" else None
+        def block(kind, scale, turns, has_experts, is_bare):
+            far = self.window if kind == "sliding_attention" else None
             rotary, size = self.rotary(kind, m, lengths) if turns else (None, 1.)
             first = family.rotates_first and self.has_qk_norm and turns
             heads = SelfAttention(
-                H, rotates_first=first, mask=windowed(len(positions), far) if causal else None,
+                H, rotates_first=first, mask=windowed(len(positions), far, causal),
                 rotary=rotary, score_scale=size*size*scale, **shared)
             return Block(heads, mixture if has_experts else mlp, family.place,
-                         norm=norm, parallel=parallel, branch_scale=factor)
+                         norm=norm, parallel=parallel, branch_scale=factor,
+                         bare_attention=is_bare)
+        bare = [family.bare_first and l == 0 for l in range(self.layers)]
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
-                        self.turning(), self.with_experts()))
+                        self.turning(), self.with_experts(), bare))
+
+    @property
+    def window(self):
+        "Number of tokens on one side of a window, with the token itself."
+        whole = self.get("local_attention") # of both sides
+        if whole is None:
+            return self.get("sliding_window", "window_size")
+        return (self.get("sliding_window") or whole//2) + 1
 
     @property
     def has_qk_norm(self):
@@ -541,9 +551,8 @@ class Config(Entries):
             found |= dict.fromkeys("12", 2/(n + self.units)) | dict(b1=1e-12, b2=1e-12)
         cut = self.family.cutoff
         if cut is not None:
-            c = cut/np.sqrt(σ2)
-            if isinstance(cut, str):
-                c = self.get(cut) or 3.
+            is_entry = isinstance(cut, str)
+            c = (self.get(cut) or 3.) if is_entry else cut/np.sqrt(σ2)
             found = {k: x*float(truncnorm.var(-c, c)) for k, x in found.items()}
         return found
 
@@ -625,7 +634,7 @@ class Config(Entries):
             if kind not in _KINDS:
                 self.reject("layer_types", f"hold {' or '.join(map(repr, _KINDS))}",
                             kind, "other layers are not supported")
-            if kind == "sliding_attention":
+            if kind == "sliding_attention" and self.window is None:
                 self.need("sliding_window")
         if listed is not None:
             return listed
@@ -641,6 +650,9 @@ class Config(Entries):
         elif windows == "by pattern":
             every = self.need("sliding_window_pattern")
             sliding = [(l + 1) % every > 0 for l in layers]
+        elif windows == "by pattern from zero":
+            every = self.need("global_attn_every_n_layers")
+            sliding = [l % every > 0 for l in layers]
         elif isinstance(windows, int): # all layers except every second (or fourth)
             sliding = [(l + 1) % windows > 0 for l in layers]
         else:
@@ -726,9 +738,17 @@ class Config(Entries):
                         "state the kind of layer; transformers ignores such an entry")
         rope = rope.part(kind)
         base = rope.get("rope_theta")
-        if kind == "sliding_attention":
+        both = self.family.global_base is not None
+        if kind == "sliding_attention" and not both:
             local = self.get("rope_local_base_freq") or self.family.local_base
             return rope, base or local
+        if both: # scaling of all layers
+            name, own = ("local_rope_theta", self.family.local_base) \
+                if kind == "sliding_attention" else \
+                ("global_rope_theta", self.family.global_base)
+            own = base or self.get(name) or own
+            more = self.part("rope_scaling").entries
+            return replace(rope, entries=rope.entries | more), own
         slowed = replace(rope, entries=rope.entries | self.part("rope_scaling").entries)
         return slowed, slowed.get("rope_theta") or self.get("rope_theta")
 

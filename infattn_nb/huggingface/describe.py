@@ -198,7 +198,7 @@ def parts_of(found, # Recognised
         elif is_norm(tensor):
             norm = reach(block, path.removesuffix(".weight"))
             role = "gain" if role == "norm" else role
-            if norm is not None:
+            if norm is not None and type(norm).__name__ != "Identity":
                 norms.setdefault(role, []).append(norm)
     _check_sides(matrices)
     measured = {k for x in found.tensors.values() for k in x.roles}
@@ -226,7 +226,7 @@ def _one_factor(tensors):
                       f"{every.min():.4g} … {every.max():.4g}", "factors that differ "
                       "between coordinates are not supported, as they are not at "
                       "initialisation")
-    return float(every[0])
+    return float(f"{every[0]:.7g}")
 
 def _check_sides(matrices): # matrices of one block, (out, in)
     "Reject matrices whose inputs and outputs have different widths."
@@ -257,7 +257,9 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     about = getattr(body, "config", None)
     said = family.masked or getattr(a, "is_causal", True)
     causal = family.causal and said and getattr(about, "is_causal", None) is not False
-    window = _window(a, family) if causal else None
+    both = "attn_norm" if family.bare_first else "" # windows on both sides
+    window = _window(a, family) if causal or both else None
+    bare = type(getattr(b, both, None)).__name__ == "Identity"
     varied = "windows" if window is not None else "ALiBi" if family.alibi else ""
     if varied and tokens is None:
         checks.reject("texts", f"be given for a model with {varied}", None,
@@ -273,7 +275,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     attention = heads_of(
         n, H, m, groups, qk_norms, like, family.gain,
         rotates_first=family.rotates_first and bool(qk_norms) and turns,
-        mask=windowed(tokens, window) if causal else None,
+        mask=_mask_of(tokens, window, causal),
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
         rotary=_rotary_in(body, a, m, family) if family.rotary and turns else None,
         softcap=_softcap(a, family), var_sink=0. if family.sinks else None,
@@ -301,6 +303,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         place = "post"
     eps = None if isinstance(family.eps, str) else family.eps
     return Block(attention, mlp, place, norm=norm_of(first + last, like, family.gain, eps),
+                 bare_attention=bare,
                  parallel=bool(getattr(b, "use_parallel_residual", family.parallel)),
                  branch_scale=getattr(b, "residual_multiplier", 1.))
 
@@ -342,6 +345,12 @@ def _score_scale(a, m, family):
     by_layer = getattr(a, "scale_attn_by_inverse_layer_idx", False)
     return scale/(a.layer_idx + 1) if by_layer else scale
 
+def _mask_of(tokens, window, causal):
+    "The mask of a layer."
+    if window is None:
+        return "causal" if causal else None
+    return windowed(tokens, window, causal)
+
 def _turns(a, family, window):
     "Whether the layer has rotary positions."
     if family.turning == "windows":
@@ -365,6 +374,9 @@ def _turning(body, a):
     "The part of a module that rotates, and the prefix of its attributes."
     turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)
     kind = first_of(a, "layer_type", "attention_type")
+    if kind is None and hasattr(turn, "full_attention_inv_freq"):
+        near = getattr(a, "sliding_window", None) is not None
+        kind = "sliding_attention" if near else "full_attention"
     return turn, f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
 
 def _size_of_turned(body, a, m):

@@ -177,6 +177,7 @@ class Family(NamedTuple):
     start: int | str = 0 # first row of the table of positions; "behind padding"
     rope_base: float | None = None # base of rotary positions, without an entry
     rope_alpha: bool = False # does an entry alpha enlarge the base?
+    global_base: float | None = None # base for other layers, if rope_theta is not read
     local_base: float | None = None # base for layers with windows, if it differs
     tied: bool = True # is the head tied to the embeddings, without an entry?
     sinusoids: str = "" # the entry that makes positions sines and cosines
@@ -195,11 +196,13 @@ class Family(NamedTuple):
     main_input: str = "" # name of the argument of the module, if tokens are given
     pre_if: str = "" # an entry that puts the norms before the branches
     gated_if: str = "" # an entry that adds gates
+    gated_activation: str = "" # the activation beside such gates, if it is fixed
     branch_scale: str = "" # entry of the factor of the branches, one per coordinate
     rule: str = "one" # of the standard deviations: see `Config.variances`
     cutoff: float | str | None = None # σ's cut, absolute, or an entry with its ratio to σ
     grid: bool = False # do pairs of coordinates rotate by rows and columns of patches?
     scaling: bool = True # does the attribute contain all of the factor of the scores?
+    bare_first: bool = False # is there no norm before attention in the first block?
     turning: str = "every" # rotary layers: "windows", "windows if any"
     rotates_first: bool = False # are queries and keys rotated before their norm?
     alibi: bool = False
@@ -241,6 +244,8 @@ class Family(NamedTuple):
             own["place"] = "pre"
         if self.gated_if and get(self.gated_if):
             own["gated"] = True
+            if self.gated_activation:
+                own |= dict(activation="", fixed_activation=self.gated_activation)
         if own.get("rotary"): # in the place of a table of positions
             own["layouts"] = tuple([x for x in layout if x.roles != ("position",)]
                                    for layout in own["layouts"])

@@ -13,8 +13,13 @@ from ..numerics import checks
 # %% ../../nbs/huggingface/masks.ipynb #co-window
 def windowed(tokens, # length of the text
              window, # number of tokens, the last of them the token itself; None = all
-            ): # "causal" or boolean (s, s), True = may attend
-    "The mask of a causal window."
+             causal=True, # False: the same number of tokens on either side
+            ): # None, "causal" or boolean (s, s), True = may attend
+    "The mask of a window."
+    if not causal:
+        i = np.arange(tokens)
+        near = abs(i[:, None] - i) < (tokens if window is None else window)
+        return None if near.all() else near
     if window is None or window >= tokens:
         return "causal"
     return np.tri(tokens, dtype=bool) & ~np.tri(tokens, k=-window, dtype=bool)

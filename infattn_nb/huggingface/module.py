@@ -46,6 +46,7 @@ def reading_of(module, tokens=None) -> Reading:
     def norm(role, *others): # the first that exists, or None
         roles = ((role,), ("norm",)) if role == "gain" else ((role,),)
         names = [x.name.removesuffix(".weight") for x in ends if x.roles in roles]
+        others = () if family.before else others
         there = (reach(body, name) for name in [*names, *others])
         eps = None if isinstance(family.eps, str) else family.eps
         return norm_of([x for x in there if x is not None][:1], read[0].like,

@@ -19,6 +19,8 @@ from .measure import REMEDY
 def body_of(module):
     "A module without its head; only the text model if it also has other inputs."
     body = getattr(module, "base_model", module)
+    if hasattr(module, "embeddings") and not hasattr(body, "embeddings"):
+        body = module # its blocks alone
     parts = (getattr(body, name, None) for name in ("language_model", "text_model"))
     part = next((x for x in parts if x is not None), body)
     return part if part is body else body_of(part)
@@ -43,6 +45,7 @@ def check_alone(body, blocks):
 def part_of(module, body):
     "Name of the part of a module that is read; empty if it is the whole module."
     base = getattr(module, "base_model", module)
+    base = module if body is module else base
     named = getattr(base, "named_modules", lambda: ())()
     return next((name for name, part in named if part is body), "")
 

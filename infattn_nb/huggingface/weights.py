@@ -59,9 +59,14 @@ def fills(t, # a Transformer that was read from a config or a module
             places: Any = [None]
             if "*" in tensor.name:
                 places = [l for l, block in enumerate(t.blocks)
-                          if is_in(tensor, isinstance(block.feedforward, Experts))]
+                          if is_in(tensor, isinstance(block.feedforward, Experts))
+                          and not (block.bare_attention and is_first_gain(tensor))]
             found += [_fill(t, tensor, l) for l in places]
     return found + _of_head(source.head)
+
+def is_first_gain(tensor):
+    "Whether a tensor belongs to the norm before attention of ModernBERT."
+    return ".attn_norm." in tensor.name
 
 def is_there(tensor, # Tensor
              config, # Config, or None
