@@ -24,7 +24,7 @@ FAMILIES = dict(
     roberta={},
     **{"xlm-roberta": {}},
     camembert={},
-    electra=dict(embedding_size=n),
+    electra=dict(embedding_size=32),
     distilbert=dict(dim=n, n_layers=2, n_heads=4, hidden_dim=96),
     llama=GROUPED,
     mistral=GROUPED | dict(sliding_window=3),

@@ -298,6 +298,8 @@ def sizes_of(reading): # -> role: number
     "Standard deviations of the entries of all embeddings, without padding."
     found = {}
     for role, table in reading.tables.items():
+        if role == "map": # a matrix
+            continue
         rows = table.detach()
         rows = rows.reshape(-1, rows.shape[-1]) if role != "patch" else \
             rows.reshape(rows.shape[0], -1)

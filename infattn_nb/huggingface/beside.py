@@ -251,4 +251,5 @@ def _embedded(reading, own, inputs, s):
             starts |= {0, 2, pad + 1}
         fit = [x for x in starts if x + s <= len(positions)]
         found = [X + positions[start:start + s] for start in fit]
-    return [X if norm is None else norm.of_rows(X) for X in found]
+    found = [X if norm is None else norm.of_rows(X) for X in found]
+    return [X @ tables["map"].T for X in found] if "map" in tables else found

@@ -22,6 +22,7 @@ from ..transformer.experts import GATES, Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.norms import Norm
 from ..transformer.parts import MATRICES
+from ..transformer.passes import Projection
 from ..transformer.stream import embedding_cov, several, text_labels
 from ..numerics import checks
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head, MODELS, READY
@@ -246,7 +247,16 @@ class Config(Entries):
         self.check_length(texts)
         spec = self.embeddings(texts) | dict(blocks=self.blocks(texts))
         spec |= dict.fromkeys(self.own.ends, self.norm)
-        return dict(random_embeddings=True) | spec | dict(width=self.width)
+        return dict(random_embeddings=True, projection=self.projection) | spec | dict(
+            width=self.width)
+
+    @property
+    def projection(self):
+        "The matrix between embeddings and blocks, or None."
+        e = self.get("embedding_size")
+        if not self.family.projected or e in (None, self.width):
+            return None
+        return Projection(e/self.width, e*self.variance)
 
     def check(self):
         "Reject unsupported architectures, and numbers of heads that do not fit."
@@ -485,6 +495,9 @@ class Config(Entries):
         standard deviation."""
         ratio = Fraction(width, self.width)
         new = dict(self.entries) | {self.name(*_WIDTH): width}
+        if self.projection is not None:
+            size = self.get("embedding_size")
+            new["embedding_size"] = max(1, round(size*ratio))
         for name in ("embedding_size", *self.family.same):
             if self.get(name) == self.width:
                 new[name] = width

@@ -198,6 +198,7 @@ class Family(NamedTuple):
     gated_if: str = "" # an entry that adds gates
     gated_activation: str = "" # the activation beside such gates, if it is fixed
     branch_scale: str = "" # entry of the factor of the branches, one per coordinate
+    projected: bool = False # does a matrix follow the embeddings, if widths differ?
     rule: str = "one" # of the standard deviations: see `Config.variances`
     cutoff: float | str | None = None # σ's cut, absolute, or an entry with its ratio to σ
     grid: bool = False # do pairs of coordinates rotate by rows and columns of patches?

@@ -9,13 +9,16 @@ __all__ = ['read_module', 'reading_of', 'config_of']
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from .config import Config
 from .describe import Reading, built_of, parts_of
 from .describe import with_biases, with_tensors
 from .draws import check_drawn, tables_unlike_draws
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML
 from .families import named_in
-from .measure import REMEDY, norm_of
+from ..transformer.passes import Projection
+from .measure import REMEDY, as_array, norm_of
 from .recognise import LAST_NORMS, body_of, check_alone
 from .recognise import check_tensors, part_of
 from .recognise import reach, recognised
@@ -56,7 +59,10 @@ def reading_of(module, tokens=None) -> Reading:
     spec = dict(blocks=blocks, width=width,
                 final_norm=norm("gain", *LAST_NORMS) or False)
     tables = {x.roles[0]: reach(body, x.name) for x in ends
-              if x.roles[0] in EMBEDDINGS}
+              if x.roles[0] in (*EMBEDDINGS, "map")}
+    if hasattr(tables.get("map"), "detach"):
+        W = as_array(tables["map"], "map")
+        spec["projection"] = Projection(W.shape[1]/width, W.shape[1]*np.mean(W*W))
     there = {role: table for role, table in tables.items() if hasattr(table, "detach")}
     if "word" not in there: # the other parts may also process text
         check_alone(body, found.blocks)

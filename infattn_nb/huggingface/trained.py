@@ -20,7 +20,7 @@ from .weights import fills, is_there
 from ..netsor.program import Program
 from ..nonlinearities import times
 from ..numerics import checks
-from ..transformer.as_program import rows_of_texts, written_with
+from ..transformer.as_program import rows_before, rows_of_texts, written_with
 from ..transformer.parts import BIASES, MATRICES
 
 # %% ../../nbs/huggingface/trained.ipynb #tr-slots
@@ -211,6 +211,11 @@ class Trained:
         beside = self.tensors.beside(tensor)
         return Y if beside is None else Y + self._vector(beside, l, rows, True, head)
 
+    def _of_first_norm(self):
+        "Gain and bias of the norm of the embeddings."
+        gains = self.tensors.norms.get(("first_gain", False), [])
+        return gains + [self.tensors.beside(x) for x in gains]
+
     def branch_scaled(self, Y, l, number):
         "The output of a branch, with its own trained factors; None without them."
         if not self.tensors.scales:
@@ -226,6 +231,8 @@ class Trained:
             part = slice(None) if head is None else slice(head*m, (head + 1)*m)
             self.parts[name] = tensor, l, lambda x: x.reshape(-1)[part]
             mean = 0. if bias else self._of(tensor, l).mean
+            if tensor in self._of_first_norm():
+                rows = rows_before(self.network)
             gain = self.program.parameter(mean, rows=rows, name=name)
             of_each = tensor.roles[0] in _OF_HEADS and head is None
             kind = "number" if of_each else None
@@ -344,7 +351,16 @@ class Trained:
         self.parts[name] = tensor, None, picked
         std, = self._of(tensor, None).std
         return self.program.parameter(0., std*std, size=len(rows), name=name,
-                                      decays=True)
+                                      rows=rows_before(self.network), decays=True)
+
+    def projected(self, X, network):
+        "The product of a matrix, and its bias, with the embeddings."
+        tensor = next(x for x in self.layout if x.roles == ("map",))
+        name = self._name(tensor, None)
+        self.parts[name] = tensor, None, lambda x: x
+        Y = self.of_kind("input", self.program.matrix(name, network.projection.var)) @ X
+        bias = self.tensors.beside(tensor)
+        return Y if bias is None else Y + self._vector(bias, None, 1, True)
 
     def logits(self, X, network):
         "Logits of the next token, for each position that has one."

@@ -55,6 +55,8 @@ def fills(t, # a Transformer that was read from a config or a module
     for tensor in layout:
         given = set(EMBEDDINGS) - {*source.sizes, *source.fixed}
         given.add("norm") # without parameters
+        if t.projection is None:
+            given.add("map")
         if is_there(tensor, source.config) and tensor.roles[0] not in given:
             places: Any = [None]
             if "*" in tensor.name:
@@ -94,6 +96,10 @@ def _fill(t, tensor, l):
         factor = _embedding_factor(t)
         return Fill(tensor, l, (factor*source.sizes[role],), 0.,
                     (factor*source.times(role),))
+    if role == "map":
+        now, was = t.projection, source.own.projection
+        σ, before = (np.sqrt(x.var/x.of_embeddings(t.width)) for x in (now, was))
+        return Fill(tensor, l, (float(σ),), 0., (float(σ/before),))
     if role in FACTORS: # a change of a factor is included in the last matrices
         held = getattr(source.own.blocks[l or 0], role)
         return Fill(tensor, l, (0.,), held, (1.,))
@@ -582,9 +588,10 @@ def _reading(t, module, places):
         body = body_of(module)
         watched = blocks_of(body)
     blocks = [_by_itself(source, block, l) for l, block in enumerate(folded(t).blocks)]
-    spec = dict(blocks=blocks, width=int(t.width), final_norm=t.last_norm)
+    spec = dict(blocks=blocks, width=int(t.width), final_norm=t.last_norm,
+                projection=t.projection)
     tables = {fill.tensor.roles[0]: x for x, fill in places
-              if fill.tensor.roles[0] in EMBEDDINGS}
+              if fill.tensor.roles[0] in (*EMBEDDINGS, "map")}
     tables |= _given_tables(source, module)
     parts = [Held(t, l, places) for l in range(len(blocks))]
     return Reading(source.kind, source.family, body, watched, parts, spec, tables,

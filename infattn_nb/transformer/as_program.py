@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['READOUTS', 'ScoreSoftmax', 'Drawn', 'linear_map', 'attention_branch', 'OverRoot', 'jointly_normalized', 'mlp_branch',
-           'ExpertGate', 'experts_branch', 'write_transformer', 'written_with', 'rows_of_texts']
+           'ExpertGate', 'experts_branch', 'write_transformer', 'written_with', 'rows_of_texts', 'rows_before']
 
 # %% ../../nbs/transformer/as_program.ipynb #takes
 from dataclasses import dataclass, replace
@@ -55,6 +55,11 @@ class ScoreSoftmax:
         return "ScoreSoftmax"
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-branches
+def rows_before(network):
+    "Length of the embeddings, divided by the width."
+    to = network.projection
+    return 1 if to is None else fraction(to.width)
+
 class Drawn:
     "Weights of a network that was not read from a model; biases are not trained."
     readouts = "last", "first", "mean"
@@ -91,7 +96,11 @@ class Drawn:
 
     def entered(self, network):
         "The embeddings, as input of the first norm or block."
-        return self.program.inputs(network.cov, network.mean)
+        return self.program.inputs(network.cov, network.mean, rows_before(network))
+
+    def projected(self, X, network):
+        "The product of a matrix and the embeddings."
+        return self.program.matrix("W0", network.projection.var) @ X
 
     def logits(self, X, network):
         "Raise an error: without a model there is no vocabulary."
@@ -288,6 +297,8 @@ def written_with(weights, network, readout): # [Output, …], or Table
     weights.program.texts = rows_of_texts(network, X.k)
     if network.first_norm is not None:
         X = weights.scaled(_normalized(weights, X, network.first_norm), "first")
+    if network.projection is not None:
+        X = weights.projected(X, network)
     for l, block in enumerate(network.blocks, 1):
         X = _through(weights, l, block, network, X)
     if network.last_norm is not None:
