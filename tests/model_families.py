@@ -100,6 +100,7 @@ FAMILIES = dict(
     nomic_bert={},
     clip_text_model=dict(max_position_embeddings=32),
     modernbert=dict(local_attention=4, num_hidden_layers=3),
+    mpnet=dict(pad_token_id=1, max_position_embeddings=32),
     esm=dict(max_position_embeddings=32, position_embedding_type="absolute"),
 )
 IMAGE = dict(image_size=8, patch_size=4, num_channels=1)

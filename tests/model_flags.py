@@ -155,7 +155,7 @@ def made(kind, change):
 ENCODERS = set(
     """bert roberta xlm-roberta camembert electra distilbert vit
 megatron-bert xlm-roberta-xl roberta-prelayernorm nomic_bert
-clip_text_model esm modernbert""".split()
+clip_text_model esm modernbert mpnet""".split()
 ) | set(BODIES)
 ROW = np.random.default_rng(0).standard_normal((1, 48))
 IMAGES = np.random.default_rng(1).standard_normal((2, 1, 8, 8))

@@ -27,7 +27,7 @@ from ..transformer.stream import embedding_cov, several, text_labels
 from ..numerics import checks
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head, MODELS, READY
 from .families import named_in, near, nearest_family
-from .masks import alibi, windowed
+from .masks import alibi, buckets_of, windowed
 from .measure import clamped
 
 
@@ -416,6 +416,8 @@ class Config(Entries):
             bias=alibi(H, positions) if family.alibi else None,
             var_q=n*var["q"], var_k=n*var["k"], var_v=n*var["v"], var_o=H*m*var["o"]/out,
             var_sink=var["q"] if family.sinks else None)
+        if family.distances:
+            shared |= dict(buckets=buckets_of(positions), var_distance=self.variance)
         parallel = self.get("use_parallel_residual")
         parallel = family.parallel if parallel is None else parallel
 

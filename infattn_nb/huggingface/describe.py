@@ -19,14 +19,14 @@ from ..transformer.experts import Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.norms import Norm
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
-from ..transformer.parts import MATRICES, ROUTER, SINK
+from ..transformer.parts import DISTANCE, MATRICES, ROUTER, SINK
 from ..numerics import checks
 from .config import Config
 from .draws import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family
 from .families import Tensor, is_in, is_norm
 from .families import biases_apart, neighbours_apart
-from .masks import alibi, windowed
+from .masks import alibi, buckets_of, windowed
 from .measure import REMEDY, activation_of, as_array
 from .measure import clamped, explicit
 from .measure import first_of
@@ -203,6 +203,9 @@ def parts_of(found, # Recognised
     _check_sides(matrices)
     measured = {k for x in found.tensors.values() for k in x.roles}
     own = {k: biases.get(k) for k in (*BIASES.values(), SINK) if k in measured}
+    table = _table_of_distances(body, found.kind)
+    if table is not None:
+        own[DISTANCE] = as_array(table, DISTANCE).T
     b = block
     factors = {reach(block, path) for path, tensor in found.tensors.items()
                if tensor.roles == ("branch_scale",)} - {None}
@@ -215,8 +218,15 @@ def parts_of(found, # Recognised
                            len(matrices["q"])//block.attention.heads)
     held = ((reach(b, path), tensor) for path, tensor in found.tensors.items()
             if is_in(tensor, mixture) and tensor.roles != ("norm",))
-    return Parts(block, matrices, own, like,
-                 tuple((x, tensor) for x, tensor in held if x is not None))
+    pairs = [(x, tensor) for x, tensor in held if x is not None]
+    if table is not None:
+        pairs.append((table, Tensor("", (DISTANCE,))))
+    return Parts(block, matrices, own, like, tuple(pairs))
+
+def _table_of_distances(body, kind):
+    "The table of numbers for distances, or None."
+    names = [x.name for x in FAMILIES[kind].layouts[0] if x.roles == (DISTANCE,)]
+    return reach(body, names[0]) if names else None
 
 def _one_factor(tensors):
     "The number in all entries of the factors of a block's branches."
@@ -260,7 +270,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     both = "attn_norm" if family.bare_first else "" # windows on both sides
     window = _window(a, family) if causal or both else None
     bare = type(getattr(b, both, None)).__name__ == "Identity"
-    varied = "windows" if window is not None else "ALiBi" if family.alibi else ""
+    varied = "windows" if window is not None else "ALiBi" if family.alibi else \
+        "distances" if family.distances else ""
     if varied and tokens is None:
         checks.reject("texts", f"be given for a model with {varied}", None,
                       "pass the length of the text")
@@ -278,6 +289,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         mask=_mask_of(tokens, window, causal),
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
         rotary=_rotary_in(body, a, m, family) if family.rotary and turns else None,
+        buckets=buckets_of(np.arange(tokens)) if family.distances else None,
         softcap=_softcap(a, family), var_sink=0. if family.sinks else None,
         score_scale=_score_scale(a, m, family)
         *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))

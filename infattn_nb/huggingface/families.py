@@ -203,6 +203,7 @@ class Family(NamedTuple):
     cutoff: float | str | None = None # σ's cut, absolute, or an entry with its ratio to σ
     grid: bool = False # do pairs of coordinates rotate by rows and columns of patches?
     scaling: bool = True # does the attribute contain all of the factor of the scores?
+    distances: bool = False # does each head have a number per bucket of distances?
     bare_first: bool = False # is there no norm before attention in the first block?
     turning: str = "every" # rotary layers: "windows", "windows if any"
     rotates_first: bool = False # are queries and keys rotated before their norm?

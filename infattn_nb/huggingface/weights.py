@@ -18,7 +18,7 @@ import numpy as np
 from ..transformer.block import altered
 from ..transformer.experts import Experts
 from ..transformer.network import Transformer
-from ..transformer.parts import LAST_MATRICES, MATRICES, ROUTER, SINK, same
+from ..transformer.parts import DISTANCE, LAST_MATRICES, MATRICES, ROUTER, SINK, same
 from ..numerics import checks
 from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import pieces
@@ -193,6 +193,7 @@ def _widths(block, n):
     shared = int(groups*m) # by heads
     return {"q": int(a.heads*m), "k": shared, "v": shared, "o": int(n),
             "1": units, "2": int(n), "3": units,
+            DISTANCE: 0 if a.buckets is None else 32,
             ROUTER: getattr(block.feedforward, "experts", 0), SINK: a.heads}
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-source
@@ -553,7 +554,8 @@ class Held:
     "Contents of the tensors of one block, read when they are needed."
     def __init__(self, t, l, places):
         self.block = t.blocks[l]
-        self.held = [(x, fill.tensor) for x, fill in places if fill.block == l]
+        self.held = [(x, fill.tensor) for x, fill in places
+                     if fill.block == l or fill.tensor.roles == (DISTANCE,)]
         self.like = next(x for x, tensor in self.held if tensor.roles[0] in MATRICES)
         self.family = t.source.family
 

@@ -280,6 +280,9 @@ def write_transformer(network, texts=None, readout="last"): # Program, outputs
             checks.reject("feedforward", "have neither a shared expert nor biases of "
                           "the router in a program", f, "use `chain` or `gradients`")
         a = block.attention
+        if a is not None and a.buckets is not None:
+            checks.reject("buckets", "be None in a program", "a number for each bucket "
+                          "of distances", "use `chain` or `gradients`")
         if a is not None and a.var_sink is not None:
             checks.reject("var_sink", "be None in a program", a.var_sink,
                           "use `chain` or `gradients`")

@@ -18,7 +18,7 @@ from ..attention.heads import mean_values, mixed, over_keys, over_queries
 from ..attention.heads import products, squares_over_keys, squares_over_queries
 from ..attention.spec import AttentionSpec
 from .norms import Norm
-from .parts import CACHE, SINK, Branch, Cotangent, Part, Pullback
+from .parts import CACHE, DISTANCE, SINK, Branch, Cotangent, Part, Pullback
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.linalg import bartlett, eigen_root, square
@@ -230,6 +230,13 @@ class SelfAttention(Branch, AttentionSpec):
         factor of the scores, in addition to 1/√m
     joint_norm
         True: one norm extends over the queries (keys) of all heads, as in OLMo 2
+    buckets
+        bucket of each pair of tokens, integers (s, s): each head has a number for each
+        bucket, which is added to the scores. The numbers are drawn once for a network;
+        its blocks with such numbers share them, as in MPNet. Sizes of gradients and
+        tangent kernels do not contain the gradients of these numbers
+    var_distance
+        variance of these numbers
     rotates_first
         True: queries and keys are rotated before they are normalised, as in Hunyuan
     scaling
@@ -263,11 +270,20 @@ class SelfAttention(Branch, AttentionSpec):
     var_bo: float = 0.
     var_sink: float | None = None
     rotates_first: bool = False
+    buckets: np.ndarray | None = None
+    var_distance: float = 0.
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.variances(self, *(f"var_b{k}" for k in "qkvo"),
                          *["var_sink"]*(self.var_sink is not None))
+        checks.variances(self, "var_distance")
+        if self.buckets is not None:
+            found = checks.real(self.buckets, "buckets", (None, None), "[0, 1e6]")
+            checks.put(self, buckets=found.astype(int))
+        elif self.var_distance:
+            checks.reject("buckets", "be given if var_distance is not zero", None,
+                          "pass the bucket of each pair of tokens")
         for k in "qkv":
             if self.variance(f"b{k}") and not self.variance(k):
                 checks.reject(f"var_b{k}", f"be zero if var_{k} is zero",
@@ -325,8 +341,8 @@ class SelfAttention(Branch, AttentionSpec):
         return super().variance(name)
 
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
-                texts: np.ndarray | None = None,
-                keep: str | None = None) -> AttentionRecord:
+                texts: np.ndarray | None = None, keep: str | None = None,
+                shared: dict | None = None) -> AttentionRecord:
         r"""Forward pass for tokens with Gram matrix $RR^\top$.
 
         Parameters
@@ -342,28 +358,34 @@ class SelfAttention(Branch, AttentionSpec):
         keep
             None; "scores": keep scores for plots; "all": keep all records of the
             backward pass
+        shared
+            numbers of buckets, if a block of the same network has drawn them
         """
         m = self.width_of_heads(width)
         b, s, _ = R.shape
         groups = self.groups or self.heads
-        shared = self.heads//groups # heads in a group
+        of_group = self.heads//groups # heads in a group
         into_values = self._with_bias(R, "v")
         allowed = self.allowed(s, texts)
         positions = positions_of(s, texts) if self.rotary is not None else None
         beside = rng.spawn(1)[0] if keep == "all" and m < np.inf else None
+        table = self._of_buckets(b, rng, {} if shared is None else shared)
         F = 0.
         waiting = [] # AV of heads, to be squared and summed together
         records = []
-        most = groups if self.joint_norm else CACHE//(shared*b*s*s)
+        most = groups if self.joint_norm else CACHE//(of_group*b*s*s)
         for first, g in pieces(groups, max(1, most)):
-            h = g*shared
+            h = g*of_group
             if m == np.inf:
                 drawn = self._wide_heads(R, h, positions, rng, keep == "all")
             elif self.explicit:
                 drawn = self._drawn_heads(R, int(m), h, g, positions, rng)
             else:
                 drawn = self._collapsed_heads(R, m, h, g, rng, beside)
-            scores = self._capped(drawn["P"], first*shared)
+            scores = self._capped(drawn["P"], first*of_group)
+            if table is not None:
+                own = table[:, first*of_group:first*of_group + h]
+                scores = scores + own[:, :, self.buckets]
             A, log_sum = _softmax(scores, allowed)
             entropy = log_sum - _row_sums(A, scores)
             if self.var_sink is not None:
@@ -373,7 +395,7 @@ class SelfAttention(Branch, AttentionSpec):
             if m < np.inf:
                 T = bartlett(into_values.shape[-1], m, (b, g), rng)/np.sqrt(m)
                 V = into_values[:, None] @ T
-            ours = slice(first*shared, first*shared + h)
+            ours = slice(first*of_group, first*of_group + h)
             weighed = self.weighed(A, -3, ours)
             seen = dict(entropy=np.maximum(entropy, 0.)) # up to rounding
             is_short = V is not None and V.shape[-1] < into_values.shape[-1]
@@ -402,6 +424,15 @@ class SelfAttention(Branch, AttentionSpec):
             F = F + _squares(waiting)
         whole = {name: _joined([r[name] for r in records]) for name in records[0]}
         return AttentionRecord(np.asarray(self.head_variance*F) + self.var_bo, **whole)
+
+    def _of_buckets(self, b, rng, shared):
+        "Numbers of heads and buckets of b networks, (b, heads, buckets), or None."
+        if self.buckets is None:
+            return None
+        shape = b, self.heads, int(self.buckets.max()) + 1
+        if shape not in shared:
+            shared[shape] = rng.standard_normal(shape)
+        return np.sqrt(self.var_distance)*shared[shape]
 
     def _with_bias(self, R, name):
         "Factor of the inputs of a matrix, where a bias is one more coordinate."
@@ -793,7 +824,7 @@ class SelfAttention(Branch, AttentionSpec):
         n
             width, in [1, ∞]
         """
-        if name.startswith("b") or name == SINK:
+        if name.startswith("b") or name in (SINK, DISTANCE):
             return 1.
         return self.heads*self.width_of_heads(n) if name == "o" else n
 
@@ -828,7 +859,7 @@ class SelfAttention(Branch, AttentionSpec):
         texts
             label of the text of each token, (s,); there is no attention between texts
         """
-        for name in ("mask", "bias"):
+        for name in ("mask", "bias", "buckets"):
             x = getattr(self, name)
             if isinstance(x, np.ndarray) and x.shape[-1] != seq_len:
                 checks.reject(name, f"have shape ({seq_len}, {seq_len})", x.shape,

@@ -14,7 +14,7 @@ import numpy as np
 from .attention import AttentionRecord, SelfAttention
 from .experts import Experts, ExpertsRecord
 from .mlp import FeedForward
-from .parts import ATTENTION_MATRICES, ROUTER, SHARED, SINK
+from .parts import ATTENTION_MATRICES, DISTANCE, ROUTER, SHARED, SINK
 from .parts import Cotangent, Part
 from .norms import Norm
 from .stream import Gradient, Stream, Sum, add
@@ -140,7 +140,7 @@ class Block(Part):
         name
             name of a matrix or of a bias, one of `matrices`
         """
-        if name.removeprefix("b") in (*ATTENTION_MATRICES, SINK):
+        if name.removeprefix("b") in (*ATTENTION_MATRICES, SINK, DISTANCE):
             return self.attention
         second = self.feedforward
         if name in (ROUTER, f"b{ROUTER}"):
@@ -170,8 +170,8 @@ class Block(Part):
         return [self.branches] if self.parallel else [[x] for x in self.branches]
 
     def forward(self, x: Stream, rng: np.random.Generator, *,
-                texts: np.ndarray | None = None,
-                keep: str | None = None) -> BlockRecord:
+                texts: np.ndarray | None = None, keep: str | None = None,
+                shared: dict | None = None) -> BlockRecord:
         """Forward pass of one block: a `ResidualStep` for each residual sum.
 
         Parameters
@@ -185,10 +185,12 @@ class Block(Part):
         keep
             None; "scores": keep scores for pictures; "all": keep all records of the
             backward pass
+        shared
+            numbers that blocks of one network share
         """
         steps = []
         for branches in self.sums:
-            step = self._sum(x, branches, rng, texts, keep)
+            step = self._sum(x, branches, rng, texts, keep, shared)
             steps.append(step)
             x = step.out
         return BlockRecord(tuple(steps), x)
@@ -214,12 +216,14 @@ class Block(Part):
             sizes |= more
         return sizes, g
 
-    def _sum(self, x, branches, rng, texts, keep):
+    def _sum(self, x, branches, rng, texts, keep, shared):
         "One residual sum: first norm, branches, addition, last norm."
         R, D = self._enter(x, branches)
         seen = []
         for branch in branches:
-            about = dict(texts=texts) if branch is self.attention else {}
+            about = {}
+            if branch is self.attention:
+                about = dict(texts=texts, shared=shared)
             seen.append(branch.forward(R, x.n, rng, keep=keep, **about))
         F = seen[0].F if len(seen) == 1 else seen[0].F + seen[1].F
         norm = self.norm

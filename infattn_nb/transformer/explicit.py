@@ -83,6 +83,7 @@ def run_attention(a, u, W, texts): # SelfAttention, (..., s, n), matrices, (s,)
     raw = a.score_factor(m)/np.sqrt(m)*dressed(a, Q, positions) @ keys.mT
     P = raw if a.softcap is None else a.softcap*np.tanh(raw/a.softcap)
     P = P if a.bias is None else P + a.bias
+    P = P if a.buckets is None else P + W["distance"][:, a.buckets]
     allowed = np.equal.outer(texts, texts)
     if isinstance(a.mask, str):
         allowed = allowed & np.tri(len(texts), dtype=bool)

@@ -258,8 +258,9 @@ class Network(Part):
 
     def forward(self, x, rng, keep=None):
         "Yield the records of the blocks in order; `keep` as in `Block.forward`."
+        shared: dict = {} # numbers that all blocks share
         for block in self.blocks:
-            record = block.forward(x, rng, texts=self.texts, keep=keep)
+            record = block.forward(x, rng, texts=self.texts, keep=keep, shared=shared)
             yield record
             x = record.out
 
