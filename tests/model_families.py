@@ -100,6 +100,9 @@ FAMILIES = dict(
     nomic_bert={},
     clip_text_model=dict(max_position_embeddings=32),
     modernbert=dict(local_attention=4, num_hidden_layers=3),
+    granitemoe=GROUPED
+    | dict(num_local_experts=4, num_experts_per_tok=2, attention_multiplier=0.3),
+    phimoe=GROUPED | dict(num_local_experts=5, num_experts_per_tok=2),
     mpnet=dict(pad_token_id=1, max_position_embeddings=32),
     esm=dict(max_position_embeddings=32, position_embedding_type="absolute"),
 )
@@ -129,7 +132,8 @@ BODIES = dict(  # behind given tokens: entries, and the part that receives the t
 )
 FAMILIES |= BODIES
 
-MIXTURES = "mixtral", "qwen3_moe", "olmoe", "gpt_oss"
+MIXTURES = "mixtral", "qwen3_moe", "olmoe", "gpt_oss", "granitemoe", "phimoe"
+UNTRAINED = *MIXTURES, "mpnet"  # of which no programs are written
 
 
 def config(kind, **more):

@@ -214,7 +214,7 @@ class Config(Entries):
         if not family.causal or not family.head:
             return None
         said = self.entries.get("tie_word_embeddings")
-        bias = np.zeros(1) if family.head_bias else None
+        bias = np.zeros(1) if family.head_bias or self.get("lm_head_bias") else None
         scale = self.get("logit_scale") or 1/(self.get("logits_scaling") or 1.)
         return Head("lm_head", family.tied if said is None else bool(said),
                     float(np.sqrt(self.variance)), self.entries.get("vocab_size"),
@@ -223,7 +223,8 @@ class Config(Entries):
     @property
     def norm(self):
         entry = self.family.eps
-        kind = "rms" if entry == "rms_norm_eps" else "layer"
+        kind = self.family.norm_kind or \
+            ("rms" if entry == "rms_norm_eps" else "layer")
         return Norm(kind, self.need(entry) if isinstance(entry, str) else entry,
                     self.family.gain)
 

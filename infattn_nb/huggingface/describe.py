@@ -15,7 +15,7 @@ import numpy as np
 
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block, altered
-from ..transformer.experts import Experts
+from ..transformer.experts import GATES, Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.norms import Norm
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
@@ -307,7 +307,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     mlp: Any = FeedForward(rows["1"]/(experts*n), φ, "3" in matrices,
                            gate_activation=ψ)
     if ROUTER in rows:
-        mlp = _mixture_of(b, experts, mlp)
+        mlp = _mixture_of(b, experts, mlp, family.gate)
     first = norms.get("gain", [])
     last = norms.get("output_gain", [])
     place = "sandwich" if first and last else "output" if last else "pre"
@@ -319,16 +319,18 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
                  parallel=bool(getattr(b, "use_parallel_residual", family.parallel)),
                  branch_scale=getattr(b, "residual_multiplier", 1.))
 
-def _mixture_of(b, experts, mlp): # a block of a module, m, FeedForward
+def _mixture_of(b, experts, mlp, own): # a block of a module, m, FeedForward, its gate
     "The mixture of experts of a block, without variances."
-    paths = ("mlp", "mlp.gate", "mlp.router")
+    paths = ("mlp", "mlp.gate", "mlp.router", "block_sparse_moe.router")
     parts = [part for part in (reach(b, path) for path in paths) if part is not None]
     k = next((part.top_k for part in parts if hasattr(part, "top_k")), None)
     if k is None:
         checks.reject("module", "have an attribute `top_k` with the number of experts "
                       "for each token", "no such attribute", REMEDY)
     normed = all(getattr(part, "norm_topk_prob", True) for part in parts)
-    return Experts(experts, int(k), mlp, gate="chosen" if normed else "softmax")
+    gate = own if own in GATES and own != "chosen" else \
+        "chosen" if normed else "softmax"
+    return Experts(experts, int(k), mlp, gate=gate)
 
 def heads_of(n, H, m, groups, qk_norms, like, gain=1., **others):
     "Attention with H heads of width m, possibly with norms of queries and keys."

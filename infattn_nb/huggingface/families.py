@@ -167,6 +167,7 @@ class Family(NamedTuple):
     layouts: tuple # lists of Tensor, the newest first
     prefix: str # prefix of names in a model with a head
     reads: str = "" # particular entries that are used
+    norm_kind: str = "" # "layer" or "rms"; "": by the name of the entry with ε
     eps: str | float = "layer_norm_eps" # the entry with the ε of its norms, or ε
     gain_offset: float = 0. # the gain of a norm is this plus its weight
     gain: float = 1. # of norms at initialisation

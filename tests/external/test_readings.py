@@ -166,6 +166,8 @@ EXPERTS = {  # wrong in the mixture
     "qwen3_moe": dict(gate="chosen"),
     "olmoe": dict(gate="chosen"),
     "gpt_oss": dict(gate="softmax"),
+    "granitemoe": dict(gate="softmax"),
+    "phimoe": dict(gate="chosen"),
 }
 
 DAILY = ("granite", "gptj", "distilbert")
@@ -1001,6 +1003,7 @@ FLIPS = dict(
     clip_qkv=0.5,
     swiglu_limit=2.0,
     swiglu_alpha=1.1,
+    lm_head_bias=True,
     num_layers=3,
     num_heads=6,
     attention_types=[[["local"], 2]],
@@ -1145,6 +1148,7 @@ def test_every_entry_that_is_read_in_every_family(kind):
         "use_parallel_residual",
         "rotary_dim",
         "clip_qkv",
+        "num_experts_per_tok",  # of phimoe, which has two
     }
 
 
