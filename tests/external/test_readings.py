@@ -939,6 +939,18 @@ def test_model_types_are_read_as_the_table_says(kind):
     }
 
 
+def test_types_in_common_use_are_read_as_their_table_says():
+    "Their default configs; at least sixty of a hundred and one."
+    from tables import COMMON, type_row
+
+    path = _TABLE.with_name("types.csv")
+    stored = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    assert [type_row(kind) for kind in COMMON] == stored
+    assert len(stored) == 101
+    assert sum(x["read"] == "yes" for x in stored) >= 60
+    assert all(x["read"] or "nearest" in x["why"] or "support" in x["why"] for x in stored)
+
+
 # Entries: each that is read anywhere, changed in every family, beside the module
 
 FLIPS = dict(
