@@ -181,7 +181,6 @@ def encoder_of_t5():
 
 
 SAID = {
-    "a spectrogram": (lambda: made("ASTModel", **SMALL), "as ViT"),
     "patches alone": (lambda: made("IJepaModel", **SMALL), "as ViT"),
     "other names": (
         lambda: made("FlavaTextModel", **SMALL, vocab_size=50),
@@ -198,10 +197,6 @@ SAID = {
     "torch's two stacks": (
         lambda: nn.Transformer(32, 2, 1, 1, 64).eval(),
         "one stack of blocks, got attention outside",
-    ),
-    "pixels": (
-        lambda: made("CLIPVisionModel", **SMALL, image_size=32, patch_size=16),
-        "embeddings of a supported kind, got embeddings.patch",
     ),
     "T5's encoder": (encoder_of_t5, "scores without learned biases"),
     "characters": (

@@ -2,6 +2,7 @@
 tests/external.
 """
 
+import numpy as np
 from with_transformers import torch, transformers
 
 n = 48
@@ -23,7 +24,7 @@ FAMILIES = dict(
     roberta={},
     **{"xlm-roberta": {}},
     camembert={},
-    electra=dict(embedding_size=n),
+    electra=dict(embedding_size=32),
     distilbert=dict(dim=n, n_layers=2, n_heads=4, hidden_dim=96),
     llama=GROUPED,
     mistral=GROUPED | dict(sliding_window=3),
@@ -80,9 +81,59 @@ FAMILIES = dict(
         initializer_range=0.3,
     ),
     vaultgemma=GROUPED | dict(head_dim=12, sliding_window=3),
+    olmo=GROUPED,
+    cohere2=GROUPED | dict(sliding_window=3, num_hidden_layers=4),
+    nemotron=GROUPED,
+    exaone4=GROUPED | dict(sliding_window=3, num_hidden_layers=4),
+    hunyuan_v1_dense=GROUPED | dict(head_dim=12),
+    seed_oss=GROUPED | dict(head_dim=16),
+    ministral=GROUPED | dict(head_dim=16, sliding_window=3),
+    persimmon={},
+    gpt_neo=dict(
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        window_size=3,
+        max_position_embeddings=32,
+    ),
+    codegen=dict(n_embd=n, n_layer=2, n_head=4, rotary_dim=4),
+    nomic_bert={},
+    clip_text_model=dict(max_position_embeddings=32),
+    modernbert=dict(local_attention=4, num_hidden_layers=3),
+    granitemoe=GROUPED
+    | dict(num_local_experts=4, num_experts_per_tok=2, attention_multiplier=0.3),
+    phimoe=GROUPED | dict(num_local_experts=5, num_experts_per_tok=2),
+    mpnet=dict(pad_token_id=1, max_position_embeddings=32),
+    esm=dict(max_position_embeddings=32, position_embedding_type="absolute"),
 )
+IMAGE = dict(image_size=8, patch_size=4, num_channels=1)
+SOUND = dict(
+    conv_dim=(16, 16),
+    conv_stride=(5, 2),
+    conv_kernel=(10, 3),
+    num_conv_pos_embeddings=16,
+    num_conv_pos_embedding_groups=4,
+)
+BODIES = dict(  # behind given tokens: entries, and the part that receives the tokens
+    deit=IMAGE,
+    vit_mae=IMAGE,
+    beit=IMAGE | dict(layer_scale_init_value=0.6),
+    dinov2=IMAGE | dict(layerscale_value=0.7, mlp_ratio=2),
+    dinov3_vit=IMAGE | dict(num_register_tokens=2, layerscale_value=0.7),
+    clip_vision_model=IMAGE,
+    siglip_vision_model=IMAGE,
+    wav2vec2=SOUND,
+    hubert=SOUND | dict(do_stable_layer_norm=True),
+    **{
+        "audio-spectrogram-transformer": dict(
+            max_length=24, num_mel_bins=8, patch_size=4, time_stride=4
+        )
+    },
+)
+FAMILIES |= BODIES
 
-MIXTURES = "mixtral", "qwen3_moe", "olmoe", "gpt_oss"
+MIXTURES = "mixtral", "qwen3_moe", "olmoe", "gpt_oss", "granitemoe", "phimoe"
+UNTRAINED = ("mpnet",)  # of which no programs are written
 
 
 def config(kind, **more):
@@ -95,3 +146,41 @@ def config(kind, **more):
 def model(kind, seed=0, **more):
     torch.manual_seed(seed)
     return transformers.AutoModel.from_config(config(kind, **more)).eval()
+
+
+def stream_of_body(module, given):
+    """The streams (s, n) of a body whose tokens are given, before the first block,
+    after every block, and after the last norm; `given` makes tokens of a shape.
+    """
+    from infattn_nb.huggingface.recognise import blocks_of, body_of
+
+    body = body_of(module)
+    blocks = blocks_of(body)
+    stable = getattr(body.config, "do_stable_layer_norm", True)
+    first = getattr(body, "pre_layrnorm", None if stable else body.encoder.layer_norm)
+    seen = []
+
+    def put(part, args):
+        X = given(*args[0].shape[1:])
+        return (args[0].new_tensor(X)[None], *args[1:])
+
+    def note(part, args, out):
+        seen.append(out[0] if isinstance(out, tuple) else out)
+
+    handles = [(first or blocks[0]).register_forward_pre_hook(put)]
+    handles.append(blocks[0].register_forward_pre_hook(lambda _, x: seen.append(x[0])))
+    handles += [block.register_forward_hook(note) for block in blocks]
+    rng = np.random.default_rng(0)
+    c = body.config
+    shape = (120,)
+    if body.main_input_name == "pixel_values":
+        shape = (c.num_channels, c.image_size, c.image_size)
+    elif hasattr(c, "num_mel_bins"):
+        shape = (c.max_length, c.num_mel_bins)
+    like = next(body.parameters())
+    x = like.detach().new_tensor(rng.standard_normal((1, *shape)))
+    with torch.no_grad():
+        y = body(**{body.main_input_name: x}).last_hidden_state
+    for handle in handles:
+        handle.remove()
+    return [x[0].double().numpy() for x in (*seen[:-1], y)]

@@ -10,7 +10,7 @@ import warnings
 from contextlib import contextmanager
 
 import numpy as np
-from model_families import config
+from model_families import BODIES, config, stream_of_body
 from with_transformers import torch, transformers
 
 from infattn_nb import from_config, train, weights_of
@@ -129,7 +129,8 @@ class NotMade(Exception):
 
 def made(kind, change):
     "A model in double precision whose biases and gains are not those of the start."
-    more = {x: 0.0 for x in vars(config(kind)) if "drop" in x and x != "layerdrop"}
+    kept = "layerdrop", "token_dropout"
+    more = {x: 0.0 for x in vars(config(kind)) if "drop" in x and x not in kept}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -153,15 +154,24 @@ def made(kind, change):
 
 ENCODERS = set(
     """bert roberta xlm-roberta camembert electra distilbert vit
-megatron-bert xlm-roberta-xl roberta-prelayernorm""".split()
-)
+megatron-bert xlm-roberta-xl roberta-prelayernorm nomic_bert
+clip_text_model esm modernbert mpnet""".split()
+) | set(BODIES)
 ROW = np.random.default_rng(0).standard_normal((1, 48))
 IMAGES = np.random.default_rng(1).standard_normal((2, 1, 8, 8))
+
+
+def tokens(s, n):
+    "Tokens that stand before a body, always the same."
+    return np.random.default_rng(2).standard_normal((s, n))
 
 
 def value(m):
     "The loss of the next word, or of the mean output read by a vector."
     with torch.no_grad():
+        if m.config.model_type in BODIES:
+            f = stream_of_body(m, tokens)[-1].mean(0) @ ROW[0]
+            return 0.5 * float(f) ** 2
         if m.config.model_type == "vit":
             hidden = m(pixel_values=torch.tensor(IMAGES), return_dict=True)[0]
             f = hidden.mean(1) @ torch.tensor(ROW[0])
@@ -181,6 +191,8 @@ def read(m):
     "The loss of the program, and the number of its entries that m holds, too."
     kind = m.config.model_type
     texts = [[0, 1, 2, 3], [4, 5, 6, 7]] if kind == "vit" else TEXTS
+    if kind in BODIES:
+        texts = len(stream_of_body(m, tokens)[0])
     net = from_config(m.config, texts)
     how = "mean" if kind in ENCODERS else "lm"
     program, outputs = net.program(readout=how)
@@ -189,10 +201,12 @@ def read(m):
     if how == "mean":
         init |= {"R1": ROW}
         loss = dict(loss="squared")
-        targets = np.zeros(2)
+        targets = np.zeros(len(outputs))
     else:
         loss = dict(loss="softmax", reduction="mean")
         targets = next_tokens(net)
+    if kind in BODIES:
+        init["tokens"] = tokens(texts, 48)
     if kind == "vit":
         each = IMAGES.reshape(2, 1, 2, 4, 2, 4).transpose(0, 2, 4, 1, 3, 5)
         init["pixels"] = each.reshape(8, 16)

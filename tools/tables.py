@@ -27,6 +27,11 @@ transformers);
 which model types of transformers are read, nbs/data/models.csv: all of them, or those
 named (torch and transformers; some minutes for all).
 
+    python tools/tables.py types
+
+which default configs of model types in common use are read, nbs/data/types.csv
+(transformers; a second);
+
     python tools/tables.py training [law width rates warm decay]
 
 "Train your model at every finite width": nbs/data/train_your_model.json, all parts or
@@ -608,9 +613,41 @@ def model_row(kind):
     )
     return (
         whole
-        if t.source.sizes
+        if t.source.sizes or t.source.family.before
         else whole | dict(family="", why="its embeddings are not read")
     )
+
+
+# Model types in common use, and what becomes of their default configs
+
+COMMON = """
+bert roberta xlm-roberta distilbert electra albert deberta deberta-v2 mpnet
+camembert modernbert longformer big_bird nomic_bert gpt2 gpt_neo gpt_neox gptj opt
+bloom falcon mpt codegen starcoder2 llama llama4_text mistral mistral3 ministral
+mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next gemma gemma2 gemma3_text
+gemma3n_text phi phi3 phimoe deepseek_v2 deepseek_v3 gpt_oss glm glm4 glm4_moe olmo
+olmo2 olmo3 olmoe smollm3 granite granitemoe cohere cohere2 stablelm persimmon
+nemotron exaone4 ernie4_5 ernie4_5_moe hunyuan_v1_dense minimax dbrx jetmoe arctic
+seed_oss t5 mt5 bart mbart pegasus marian m2m_100 whisper speech_to_text blenderbot
+vit deit beit dinov2 dinov3_vit siglip_vision_model clip_vision_model
+clip_text_model swin vit_mae hubert wav2vec2 audio-spectrogram-transformer esm mamba
+mamba2 rwkv jamba zamba2 bamba falcon_h1 lfm2
+""".split()
+
+
+def type_row(kind):
+    "Is the default config of a model type read? If not, the sentence that refuses it."
+    import transformers
+
+    config = dict(model_type=kind)
+    if kind in transformers.CONFIG_MAPPING:  # others are of other libraries
+        config = transformers.AutoConfig.for_model(kind)
+    try:
+        from_config(config, 4)
+    except ValueError as error:
+        said = " ".join(str(error).split())
+        return dict(model_type=kind, read="", why=said.partition("; ")[2])
+    return dict(model_type=kind, read="yes", why="")
 
 
 # "Train your model at every finite width": a GPT-2 of two blocks that learns a sentence
@@ -1138,8 +1175,17 @@ def write_models(*kinds):
     write(found, path)
 
 
+def write_types():
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    found = pd.DataFrame(map(type_row, COMMON))
+    write(found, ROOT / "nbs/data/types.csv")
+
+
 if __name__ == "__main__":
     dict(
+        types=write_types,
         live=write_live,
         scan=write_scan,
         peers=write_peers,

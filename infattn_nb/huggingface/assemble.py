@@ -60,9 +60,9 @@ class Source:
     def of_config(cls, config, spec, texts=None):
         "The source of a network that was read from a config."
         fixed = ("position",) if config.fixed_positions else ()
-        drawn = (role for role in config.family.embeddings if role not in fixed)
-        sizes = dict.fromkeys(drawn, float(np.sqrt(config.variance)))
-        family = config.family.as_in(config.get)
+        drawn = (role for role in config.own.embeddings if role not in fixed)
+        sizes = {role: config.std(role) for role in drawn}
+        family = config.own
         return cls(config, spec, config.kind, family, sizes, fixed=fixed,
                    part=config.part_of_it, texts=_kept(texts), head=config.head)
 
@@ -253,7 +253,7 @@ def _promised(given, own, s, roles):
     if isinstance(given, Config):
         given.check()
         blocks = given.blocks([range(s - _more(given, [0]))])
-        return dict.fromkeys(roles, float(np.sqrt(given.variance))), tuple(blocks)
+        return {k: given.std(k) for k in roles}, tuple(blocks)
     size = float(np.sqrt(given.mean_square))
     source = getattr(given, "source", None)
     if source is None: # one size does not determine the sizes of several roles
@@ -298,6 +298,8 @@ def sizes_of(reading): # -> role: number
     "Standard deviations of the entries of all embeddings, without padding."
     found = {}
     for role, table in reading.tables.items():
+        if role == "map": # a matrix
+            continue
         rows = table.detach()
         rows = rows.reshape(-1, rows.shape[-1]) if role != "patch" else \
             rows.reshape(rows.shape[0], -1)
@@ -356,7 +358,8 @@ def _check_tables(reading, texts, roles):
     if images and not reads_images(reading):
         checks.reject("module", "have a class token and patches of a known size in "
                       "front, as ViT has", "other embeddings", remedy)
-    if not reading.tables and others and roles is None:
+    given = reading.family.before
+    if not reading.tables and others and roles is None and not given:
         checks.reject("module", "have embeddings of a supported kind",
                       ", ".join(others[:3]), remedy)
     for role, why in reading.unlike.items():

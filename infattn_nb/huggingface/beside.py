@@ -145,10 +145,24 @@ def _call_of(module, reading, k):
         pixels = rng.standard_normal((reading.tables["patch"].shape[1], *sides))
         given = tensor(pixels.tolist())[None]
         return lambda: reading.body(pixel_values=given), as_array(given, "pixels")[0]
+    name = reading.family.main_input
+    if name:
+        x = tensor(rng.standard_normal(_shape_of_input(config, name)).tolist())
+        return lambda: reading.body(**{name: x[None]}), None
     x = tensor(rng.standard_normal((k, reading.spec["width"])).tolist())
     if hasattr(config, "to_dict") and "inputs_embeds" in _arguments(reading.body):
         return lambda: reading.body(inputs_embeds=x[None]), None
     return partial(_one_after_another, reading, x), None
+
+def _shape_of_input(config, name):
+    "Shape of one input of a body behind given tokens: an image, a spectrogram, sound."
+    if name == "pixel_values":
+        size = config.image_size
+        sides = (size, size) if isinstance(size, int) else tuple(size)
+        return config.num_channels, *sides
+    if hasattr(config, "num_mel_bins"):
+        return config.max_length, config.num_mel_bins
+    return (8*int(np.prod(config.conv_stride)) + sum(config.conv_kernel),)
 
 def reads_images(reading):
     "Is the input a class token and patches whose size the config states?"
@@ -237,4 +251,5 @@ def _embedded(reading, own, inputs, s):
             starts |= {0, 2, pad + 1}
         fit = [x for x in starts if x + s <= len(positions)]
         found = [X + positions[start:start + s] for start in fit]
-    return [X if norm is None else norm.of_rows(X) for X in found]
+    found = [X if norm is None else norm.of_rows(X) for X in found]
+    return [X @ tables["map"].T for X in found] if "map" in tables else found

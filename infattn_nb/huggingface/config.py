@@ -8,25 +8,26 @@ __all__ = ['MOST_BYTES', 'Entries', 'Config', 'patches_cov', 'sinusoids', 'besid
 # %% ../../nbs/huggingface/config.ipynb #co-takes
 import json
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import truncnorm
 
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block
 from ..transformer.experts import GATES, Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
-from ..transformer.parts import Norm
+from ..transformer.parts import MATRICES, Norm
+from ..transformer.passes import Projection
 from ..transformer.stream import embedding_cov, several, text_labels
 from ..numerics import checks
-from .families import FAMILIES, FAMILIES_TOML, Head, MODELS, READY
+from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head, MODELS, READY
 from .families import named_in, near, nearest_family
-from .masks import alibi, windowed
+from .masks import alibi, buckets_of, windowed
 from .measure import clamped
-
 
 # %% ../../nbs/huggingface/config.ipynb #co-entries
 _WANTED = {name: wanted for wanted, names in FAMILIES_TOML["entries"].items()
@@ -83,8 +84,8 @@ class Entries:
         return Entries(self.get(name) or {}, f"{self.where}[{name!r}]")
 
 _WIDTH = "hidden_size", "n_embd", "d_model", "dim"
-_HEADS = "num_attention_heads", "n_head", "n_heads"
-_LAYERS = "num_hidden_layers", "n_layer", "n_layers"
+_HEADS = "num_attention_heads", "n_head", "n_heads", "num_heads"
+_LAYERS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
 _GROUPS = "num_key_value_heads", "num_kv_heads"
 _KINDS = "full_attention", "sliding_attention" # kinds of layers
 _IDLE = set(FAMILIES_TOML["idle"].split())
@@ -125,7 +126,9 @@ class Config(Entries):
             _reject_kind(kind, config)
         entries = FAMILIES_TOML["defaults"]
         for more in (FAMILIES[kind].defaults, config):
+            acting = set(FAMILIES[kind].reads.split())
             for names in (_WIDTH, _HEADS, _LAYERS):
+                names = [x for x in names if x not in _PARTICULAR or x in acting]
                 if any(more.get(x) is not None for x in names): # under another name
                     entries = {k: v for k, v in entries.items() if k not in names}
             if more.get("rope_scaling"): # in the place of a family's own
@@ -157,6 +160,11 @@ class Config(Entries):
     @property
     def family(self):
         return FAMILIES[self.kind]
+
+    @cached_property
+    def own(self):
+        "The family, as it is with the entries of this config."
+        return self.family.as_in(self.get)
 
     @property
     def part_of_it(self):
@@ -201,10 +209,10 @@ class Config(Entries):
     def head(self):
         "The head of a causal language model; None for an encoder."
         family = self.family
-        if not family.causal:
+        if not family.causal or not family.head:
             return None
         said = self.entries.get("tie_word_embeddings")
-        bias = np.zeros(1) if family.head_bias else None
+        bias = np.zeros(1) if family.head_bias or self.get("lm_head_bias") else None
         scale = self.get("logit_scale") or 1/(self.get("logits_scaling") or 1.)
         return Head("lm_head", family.tied if said is None else bool(said),
                     float(np.sqrt(self.variance)), self.entries.get("vocab_size"),
@@ -213,20 +221,22 @@ class Config(Entries):
     @property
     def norm(self):
         entry = self.family.eps
-        kind = "rms" if entry == "rms_norm_eps" else "layer"
-        return Norm(kind, self.need(entry) if isinstance(entry, str) else entry)
+        kind = self.family.norm_kind or \
+            ("rms" if entry == "rms_norm_eps" else "layer")
+        return Norm(kind, self.need(entry) if isinstance(entry, str) else entry,
+                    self.family.gain)
 
     @property
     def activation(self):
         "φ, from its entry or from the family."
-        family = self.family
+        family = self.own
         if not family.activation:
             return ACTIVATIONS[family.fixed_activation]
         name = self.get(family.activation)
         name = family.meant.get(name, name)
         if name not in ACTIVATIONS:
             self.reject(family.activation, f"be one of {', '.join(ACTIVATIONS)}", name,
-                        near(name, ACTIVATIONS) or "correct it in the config")
+                        near(name, ACTIVATIONS) or "take the nearest of these")
         return ACTIVATIONS[name]
 
     def ensemble(self, tokens): # a number, or labels of one text or of several
@@ -235,8 +245,17 @@ class Config(Entries):
         self.check()
         self.check_length(texts)
         spec = self.embeddings(texts) | dict(blocks=self.blocks(texts))
-        spec |= dict.fromkeys(self.family.ends, self.norm)
-        return dict(random_embeddings=True) | spec | dict(width=self.width)
+        spec |= dict.fromkeys(self.own.ends, self.norm)
+        return dict(random_embeddings=True, projection=self.projection) | spec | dict(
+            width=self.width)
+
+    @property
+    def projection(self):
+        "The matrix between embeddings and blocks, or None."
+        e = self.get("embedding_size")
+        if not self.family.projected or e in (None, self.width):
+            return None
+        return Projection(e/self.width, e*self.variance)
 
     def check(self):
         "Reject unsupported architectures, and numbers of heads that do not fit."
@@ -252,7 +271,7 @@ class Config(Entries):
             self.reject("is_causal", "be true if there are "
                         f"{'windows' if windows else 'distances'}", False,
                         "two-sided windows or distances are not supported")
-        if self.family.rotary and self.entries.get("head_dim") is not None \
+        if self.own.rotary and self.entries.get("head_dim") is not None \
                 and self.get("head_dim") is None \
                 and self.entries["head_dim"]*self.heads != self.width:
             self.reject("head_dim", f"be the width over the heads, "
@@ -285,10 +304,12 @@ class Config(Entries):
     def check_length(self, texts):
         "Reject a text that is longer than the table of positions."
         entry = self.family.positions
+        if self.family.grid:
+            self._check_patches(texts)
         if "patch" in self.family.embeddings:
             entry = "image_size"
             most = self.patches_of_an_image
-        elif not entry:
+        elif not entry or "position" not in self.own.embeddings:
             return
         else:
             taken = self.padding_rows
@@ -322,6 +343,8 @@ class Config(Entries):
         "Factor of the word embeddings."
         if self.family.scaled:
             return float(np.sqrt(self.width))
+        if self.get("token_dropout"): # 12 % of the tokens are masked in training
+            return .88
         return self.get("embedding_multiplier") or 1.
 
     def embeddings(self, texts, # labels of each text
@@ -329,8 +352,8 @@ class Config(Entries):
                    positions=None, # fixed vectors, (length, n)
                   ): # dict
         "Covariance of the embeddings, and the text of each token."
-        roles = self.family.embeddings
-        sizes = dict.fromkeys(roles, self.variance) if sizes is None else sizes
+        roles = self.own.embeddings
+        sizes = {k: self.variances[k] for k in roles} if sizes is None else sizes
         if positions is None and self.fixed_positions:
             positions = sinusoids(max(map(len, texts)), self.width)
         if positions is not None:
@@ -347,6 +370,8 @@ class Config(Entries):
                   sizes, # variances by role
                  ): # (s, s)
         "Covariance of a coordinate of the embeddings that are drawn."
+        if self.family.before:
+            return embedding_cov(texts)
         position = sizes.get("position", 0.)
         if "patch" in self.family.embeddings:
             texts = [[0, *text] for text in texts]
@@ -359,60 +384,83 @@ class Config(Entries):
 
     def blocks(self, texts):
         "A Block for each layer."
-        family = self.family
+        family = self.own
         n = self.width
         H = self.heads
         m = self.get("head_dim") or n//H
         f = self.units
-        σ2 = self.variance
+        var = self.variances
         out = 2*self.layers if family.deep else 1. # before a sum
         norm = self.norm
-        gate = dict(var_3=n*σ2) if family.gated else {}
+        gate = dict(var_3=n*var["3"]) if family.gated else {}
         ψ = None
         if family.clamped:
             φ, ψ = clamped(self.need("swiglu_alpha"), self.need("swiglu_limit"))
         else:
             φ = self.activation
         def mlp_of(f): # hidden units
-            return FeedForward(f/n, φ, family.gated, gate_activation=ψ, var_1=n*σ2,
-                               var_2=f*σ2/out, **gate)
+            return FeedForward(f/n, φ, family.gated, gate_activation=ψ,
+                               var_1=n*var["1"], var_2=f*var["2"]/out,
+                               var_b1=var["b1"], var_b2=var["b2"], **gate)
         mlp = mlp_of(f)
         mixture = None
         if self.experts:
             mixture = Experts(self.experts, self.need("num_experts_per_tok"),
-                              mlp_of(self.expert_units), gate=self.gate, var_r=n*σ2,
-                              var_br=σ2 if self._has("br") else 0.)
+                              mlp_of(self.expert_units), gate=self.gate,
+                              var_r=n*var["r"],
+                              var_br=var["r"] if self._has("br") else 0.)
         groups = self.groups
         causal = self.causal
         lengths = [len(text) for text in texts]
         positions = np.concatenate(list(map(np.arange, lengths)))
         shared = dict(
             head_width=None if m*H == n else m, groups=groups if groups != H else None,
-            qk_norm=norm if family.qk_norm else None, joint_norm=family.joint_norm,
+            qk_norm=norm if self.has_qk_norm else None, joint_norm=family.joint_norm,
             softcap=self.get("attn_logit_softcapping"),
             bias=alibi(H, positions) if family.alibi else None,
-            var_q=n*σ2, var_k=n*σ2, var_v=n*σ2, var_o=H*m*σ2/out,
-            var_sink=σ2 if family.sinks else None)
+            var_q=n*var["q"], var_k=n*var["k"], var_v=n*var["v"], var_o=H*m*var["o"]/out,
+            var_sink=var["q"] if family.sinks else None)
+        if family.distances:
+            shared |= dict(buckets=buckets_of(positions), var_distance=self.variance)
         parallel = self.get("use_parallel_residual")
         parallel = family.parallel if parallel is None else parallel
 
         factor = self.get("residual_multiplier") or 1.
+        if family.branch_scale:
+            factor = self.branch_scale
 
         @cache # equal layers are one object
-        def block(kind, scale, turns, has_experts):
-            far = self.get("sliding_window") if kind == "sliding_attention" else None
+        def block(kind, scale, turns, has_experts, is_bare):
+            far = self.window if kind == "sliding_attention" else None
             rotary, size = self.rotary(kind, m, lengths) if turns else (None, 1.)
+            first = family.rotates_first and self.has_qk_norm and turns
             heads = SelfAttention(
-                H, mask=windowed(len(positions), far) if causal else None,
+                H, rotates_first=first, mask=windowed(len(positions), far, causal),
                 rotary=rotary, score_scale=size*size*scale, **shared)
             return Block(heads, mixture if has_experts else mlp, family.place,
-                         norm=norm, parallel=parallel, branch_scale=factor)
+                         norm=norm, parallel=parallel, branch_scale=factor,
+                         bare_attention=is_bare)
+        bare = [family.bare_first and l == 0 for l in range(self.layers)]
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
-                        self.turning(), self.with_experts()))
+                        self.turning(), self.with_experts(), bare))
+
+    @property
+    def window(self):
+        "Number of tokens on one side of a window, with the token itself."
+        whole = self.get("local_attention") # of both sides
+        if whole is None:
+            return self.get("sliding_window", "window_size")
+        return (self.get("sliding_window") or whole//2) + 1
+
+    @property
+    def has_qk_norm(self):
+        "Are queries and keys normalised?"
+        said = self.family.qk_norm
+        return bool(self.get(said)) if isinstance(said, str) else said
 
     def _has(self, role):
         "Does the family have a tensor of this role?"
-        return any(role in x.roles for x in self.family.layouts[0])
+        return any(role in x.roles for x in self.own.layouts[0])
 
     @property
     def experts(self):
@@ -453,6 +501,9 @@ class Config(Entries):
         standard deviation."""
         ratio = Fraction(width, self.width)
         new = dict(self.entries) | {self.name(*_WIDTH): width}
+        if self.projection is not None:
+            size = self.get("embedding_size")
+            new["embedding_size"] = max(1, round(size*ratio))
         for name in ("embedding_size", *self.family.same):
             if self.get(name) == self.width:
                 new[name] = width
@@ -485,8 +536,78 @@ class Config(Entries):
         entry = self.family.units
         if not isinstance(entry, str):
             return entry*self.width
-        usual = 4*self.width if entry in ("n_inner", "ffn_hidden_size") else None
+        if entry == "mlp_ratio":
+            f = int(self.width*self.need(entry))
+            return (int(f*2/3) + 7)//8*8 if self.own.gated else f
+        left_out = entry in ("n_inner", "ffn_hidden_size") or self.family.units_left_out
+        usual = 4*self.width if left_out else None
         return self.get(entry) or usual or self.need(entry)
+
+    @property
+    def branch_scale(self):
+        "Factor of the branches, which is a trained vector; without one, 1."
+        found = self.get(self.family.branch_scale)
+        is_there = any(x.roles == ("branch_scale",) for x in self.own.layouts[0])
+        return found if is_there and found is not None else 1.
+
+    @cached_property
+    def variances(self):
+        """Variances of the entries, by role, without a factor of depth.
+
+        They follow the rule of the family: "one" number for all tensors; "clip", powers
+        of width and depth; "xavier", by fan-in and fan-out."""
+        n = self.width
+        σ2 = self.variance
+        found = dict.fromkeys((*MATRICES, *EMBEDDINGS), σ2) | dict(b1=0., b2=0.)
+        if self.family.rule == "clip":
+            square = (self.get("initializer_factor") or 1.)**2
+            small = square/(2*n*self.layers)
+            found |= dict(q=small, k=small, v=small, o=square/n, word=4e-4*square,
+                          position=4e-4*square)
+            found |= {"1": square/(2*n), "2": small}
+        elif self.family.rule == "xavier":
+            found |= dict.fromkeys("qkvo", 1/n)
+            found |= dict.fromkeys("12", 2/(n + self.units)) | dict(b1=1e-12, b2=1e-12)
+        cut = self.family.cutoff
+        if cut is not None:
+            is_entry = isinstance(cut, str)
+            c = (self.get(cut) or 3.) if is_entry else cut/np.sqrt(σ2)
+            found = {k: x*float(truncnorm.var(-c, c)) for k, x in found.items()}
+        return found
+
+    def std(self, role):
+        "Standard deviation of an entry of a table of embeddings."
+        return float(np.sqrt(self.variances[role]))
+
+    def _by_patches(self, m):
+        "Rotation by the rows and columns of the centres of patches, in units of ±1."
+        θ = self.get("rope_theta")**-np.arange(0, 1, 4/m)
+        rows, columns = self.grid
+        centres = [(2*np.arange(k) + 1)/k - 1 for k in (rows, columns)]
+        places = np.stack(np.meshgrid(*centres, indexing="ij"), -1).reshape(-1, 2)
+        angles = (2*np.pi*places[:, :, None]*θ).reshape(len(places), -1)
+        still = np.zeros((self.tokens_before, angles.shape[1]))
+        return Rotary(1., table=np.concatenate([still, angles]))
+
+    @property
+    def tokens_before(self):
+        "Number of tokens that are not patches."
+        return 1 + (self.get("num_register_tokens") or 0)
+
+    @property
+    def grid(self):
+        "Rows and columns of patches."
+        sides = [self.entries[x] for x in ("image_size", "patch_size")]
+        pairs = [x if isinstance(x, (list, tuple)) else (x, x) for x in sides]
+        return [int(a)//int(b) for a, b in zip(*pairs)]
+
+    def _check_patches(self, texts):
+        "Reject more tokens than the class token, registers and patches."
+        most = self.tokens_before + int(np.prod(self.grid))
+        if max(map(len, texts)) > most:
+            self.reject("image_size", f"allow for {max(map(len, texts))} tokens",
+                        self.entries["image_size"], f"there are {most}, with class and "
+                        "registers; pass fewer tokens")
 
     def by_layer(self, name):
         "A list with an entry for each layer, or None."
@@ -498,16 +619,22 @@ class Config(Entries):
 
     def turning(self):
         "Which layers have rotary positions?"
-        rotary = self.family.rotary
+        rotary = self.own.rotary
         listed = self.by_layer("no_rope_layers") # 1 = the layer has them
         every = self.get("no_rope_layer_interval")
         if listed is None and every is not None:
             listed = [(l + 1) % every for l in range(self.layers)]
+        if self.family.turning != "every":
+            kinds = self.kinds_of_layers()
+            everywhere = self.family.turning == "windows if any" and \
+                not self.get("sliding_window")
+            return [everywhere or kind == "sliding_attention" for kind in kinds]
         return [rotary and bool(x) for x in listed or [1]*self.layers]
 
     def score_scales(self, m):
         "Factor of the scores in each layer, in addition to 1/√m."
-        scale = np.sqrt(m) if self.get("scale_attn_weights") is False else 1.
+        unscaled = self.family.unscaled or self.get("scale_attn_weights") is False
+        scale = np.sqrt(m) if unscaled else 1.
         scalar = self.get("query_pre_attn_scalar")
         if scalar is not None:
             scale = float(np.sqrt(m/scalar))
@@ -526,12 +653,14 @@ class Config(Entries):
             if kind not in _KINDS:
                 self.reject("layer_types", f"hold {' or '.join(map(repr, _KINDS))}",
                             kind, "other layers are not supported")
-            if kind == "sliding_attention":
+            if kind == "sliding_attention" and self.window is None:
                 self.need("sliding_window")
         if listed is not None:
             return listed
         layers = range(self.layers)
         windows = self.family.windows
+        if windows == "by types":
+            return self._kinds_of_types()
         if windows == "every":
             sliding = [bool(self.get("sliding_window")) for l in layers]
         elif windows == "every if used":
@@ -540,6 +669,9 @@ class Config(Entries):
         elif windows == "by pattern":
             every = self.need("sliding_window_pattern")
             sliding = [(l + 1) % every > 0 for l in layers]
+        elif windows == "by pattern from zero":
+            every = self.need("global_attn_every_n_layers")
+            sliding = [l % every > 0 for l in layers]
         elif isinstance(windows, int): # all layers except every second (or fourth)
             sliding = [(l + 1) % windows > 0 for l in layers]
         else:
@@ -548,8 +680,23 @@ class Config(Entries):
             sliding = [first is not None and l >= first for l in layers]
         return ["sliding_attention" if x else "full_attention" for x in sliding]
 
+    def _kinds_of_types(self):
+        "Kinds of layers from pairs of a list of names and its number of repetitions."
+        names = dict(zip(("global", "local"), _KINDS))
+        pairs = self.get("attention_types")
+        try:
+            found = [names[x] for kinds, times in pairs for x in times*list(kinds)]
+        except (KeyError, TypeError, ValueError):
+            self.reject("attention_types", "hold pairs such as [['global', 'local'], "
+                        "12]", pairs)
+        if len(found) != self.layers:
+            self.reject("attention_types", f"describe {self.layers} layers", pairs)
+        return found
+
     def rotary(self, kind, m, lengths): # kind of layer, width of a head, of each text
         "Rotary positions in a layer, and the factor of rotated queries and keys."
+        if self.family.grid:
+            return self._by_patches(m), 1.
         if self.family.rope_base is not None:
             return Rotary(self.family.rope_base, self.turning_share(m)), 1.
         rope, base = self.rope_of(kind)
@@ -563,6 +710,9 @@ class Config(Entries):
         most = self.get("max_position_embeddings")
         original = rope.get("original_max_position_embeddings") or \
             self.get("original_max_position_embeddings") or most
+        if scaling == "dynamic" and self.family.rope_alpha and rope.get("alpha"):
+            d = plain.turning(m)
+            return replace(plain, base=base*rope.get("alpha")**(d/(d - 2))), 1.
         if scaling == "dynamic":
             if max(lengths) > most:
                 rope.reject(rope.name("rope_type", "type"), "be default for a text of "
@@ -607,9 +757,17 @@ class Config(Entries):
                         "state the kind of layer; transformers ignores such an entry")
         rope = rope.part(kind)
         base = rope.get("rope_theta")
-        if kind == "sliding_attention":
+        both = self.family.global_base is not None
+        if kind == "sliding_attention" and not both:
             local = self.get("rope_local_base_freq") or self.family.local_base
             return rope, base or local
+        if both: # scaling of all layers
+            name, own = ("local_rope_theta", self.family.local_base) \
+                if kind == "sliding_attention" else \
+                ("global_rope_theta", self.family.global_base)
+            own = base or self.get(name) or own
+            more = self.part("rope_scaling").entries
+            return replace(rope, entries=rope.entries | more), own
         slowed = replace(rope, entries=rope.entries | self.part("rope_scaling").entries)
         return slowed, slowed.get("rope_theta") or self.get("rope_theta")
 

@@ -15,16 +15,17 @@ import numpy as np
 
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block, altered
-from ..transformer.experts import Experts
-from ..transformer.mlp import FeedForward
+from ..transformer.experts import GATES, Experts
+from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
-from ..transformer.parts import MATRICES, ROUTER, SINK, Norm
+from ..transformer.parts import DISTANCE, MATRICES, ROUTER, SINK, Norm
 from ..numerics import checks
+from .config import Config
 from .draws import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family
-from .families import Tensor, is_in
+from .families import Tensor, is_in, is_norm
 from .families import biases_apart, neighbours_apart
-from .masks import alibi, windowed
+from .masks import alibi, buckets_of, windowed
 from .measure import REMEDY, activation_of, as_array
 from .measure import clamped, explicit
 from .measure import first_of
@@ -194,23 +195,48 @@ def parts_of(found, # Recognised
             sinks = reach(block, path)
             if sinks is not None:
                 biases[SINK] = as_array(sinks, path)
-        elif role.endswith("gain"):
+        elif is_norm(tensor):
             norm = reach(block, path.removesuffix(".weight"))
-            if norm is not None:
+            role = "gain" if role == "norm" else role
+            if norm is not None and type(norm).__name__ != "Identity":
                 norms.setdefault(role, []).append(norm)
     _check_sides(matrices)
     measured = {k for x in found.tensors.values() for k in x.roles}
     own = {k: biases.get(k) for k in (*BIASES.values(), SINK) if k in measured}
+    table = _table_of_distances(body, found.kind)
+    if table is not None:
+        own[DISTANCE] = as_array(table, DISTANCE).T
     b = block
+    factors = {reach(block, path) for path, tensor in found.tensors.items()
+               if tensor.roles == ("branch_scale",)} - {None}
     block = _built(found.kind, block, a, body, matrices, norms, like, tokens)
+    if factors:
+        block = replace(block, branch_scale=_one_factor(factors))
     if FAMILIES[found.kind].interleaved and block.attention.rotary is not None:
         matrices = neighbours_apart(matrices, block.attention)
         own = biases_apart(own, block.attention,
                            len(matrices["q"])//block.attention.heads)
     held = ((reach(b, path), tensor) for path, tensor in found.tensors.items()
-            if is_in(tensor, mixture))
-    return Parts(block, matrices, own, like,
-                 tuple((x, tensor) for x, tensor in held if x is not None))
+            if is_in(tensor, mixture) and tensor.roles != ("norm",))
+    pairs = [(x, tensor) for x, tensor in held if x is not None]
+    if table is not None:
+        pairs.append((table, Tensor("", (DISTANCE,))))
+    return Parts(block, matrices, own, like, tuple(pairs))
+
+def _table_of_distances(body, kind):
+    "The table of numbers for distances, or None."
+    names = [x.name for x in FAMILIES[kind].layouts[0] if x.roles == (DISTANCE,)]
+    return reach(body, names[0]) if names else None
+
+def _one_factor(tensors):
+    "The number in all entries of the factors of a block's branches."
+    every = np.concatenate([as_array(x, "factor of a branch").ravel() for x in tensors])
+    if np.ptp(every) > 1e-6*abs(every).max():
+        checks.reject("module", "have one factor of the branches in each block",
+                      f"{every.min():.4g} … {every.max():.4g}", "factors that differ "
+                      "between coordinates are not supported, as they are not at "
+                      "initialisation")
+    return float(f"{every[0]:.7g}")
 
 def _check_no_biases(block, path, tensor, found):
     "Reject biases of experts that are not zero."
@@ -240,7 +266,7 @@ def _check_sides(matrices): # matrices of one block, (out, in)
 
 def _built(kind, b, a, body, matrices, norms, like, tokens):
     "The Block that describes a block of a module, without variances."
-    family = FAMILIES[kind]
+    family = FAMILIES[kind].as_in_module(body)
     rows = {k: len(W) for k, W in matrices.items()}
     n = matrices["q"].shape[1]
     H = first_of(a, "num_heads", "n_heads", "num_attention_heads", "n_head")
@@ -254,8 +280,11 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     about = getattr(body, "config", None)
     said = family.masked or getattr(a, "is_causal", True)
     causal = family.causal and said and getattr(about, "is_causal", None) is not False
-    window = _window(a, family) if causal else None
-    varied = "windows" if window is not None else "ALiBi" if family.alibi else ""
+    both = "attn_norm" if family.bare_first else "" # windows on both sides
+    window = _window(a, family) if causal or both else None
+    bare = type(getattr(b, both, None)).__name__ == "Identity"
+    varied = "windows" if window is not None else "ALiBi" if family.alibi else \
+        "distances" if family.distances else ""
     if varied and tokens is None:
         checks.reject("texts", f"be given for a model with {varied}", None,
                       "pass the length of the text")
@@ -266,14 +295,16 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
                           "all heads together", f"q_norm over {len(norm.weight)} "
                           "coordinates",
                           REMEDY)
-    turns = getattr(a, "use_rope", True) # some layers of SmolLM 3 have none
+    turns = _turns(a, family, window)
     attention = heads_of(
-        n, H, m, groups, qk_norms, like,
-        mask=windowed(tokens, window) if causal else None,
+        n, H, m, groups, qk_norms, like, family.gain,
+        rotates_first=family.rotates_first and bool(qk_norms) and turns,
+        mask=_mask_of(tokens, window, causal),
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
-        rotary=rotary_of(body, a, m) if family.rotary and turns else None,
+        rotary=_rotary_in(body, a, m, family) if family.rotary and turns else None,
+        buckets=buckets_of(np.arange(tokens)) if family.distances else None,
         softcap=_softcap(a, family), var_sink=0. if family.sinks else None,
-        score_scale=_score_scale(a, m)
+        score_scale=_score_scale(a, m, family)
         *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLDERS for name in ACT)
     some = (next(iter(reach_each(b, path)), None) if "#" in path else reach(b, path)
@@ -286,36 +317,42 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         own = reach(b, "mlp.experts")
         φ, ψ = clamped(float(own.alpha), float(own.limit))
     else:
-        φ = activation_of(act, like)
+        fixed = not family.activation and act is None
+        φ = ACTIVATIONS[family.fixed_activation] if fixed else activation_of(act, like)
     mlp: Any = FeedForward(rows["1"]/(experts*n), φ, "3" in matrices,
                            gate_activation=ψ)
     if ROUTER in rows:
-        mlp = _mixture_of(b, experts, mlp)
+        mlp = _mixture_of(b, experts, mlp, family.gate)
     first = norms.get("gain", [])
     last = norms.get("output_gain", [])
     place = "sandwich" if first and last else "output" if last else "pre"
     if first and getattr(b, "norm_first", family.place) in (False, "post"):
         place = "post"
-    return Block(attention, mlp, place, norm=norm_of(first + last, like),
+    eps = None if isinstance(family.eps, str) else family.eps
+    return Block(attention, mlp, place, norm=norm_of(first + last, like, family.gain, eps),
+                 bare_attention=bare,
                  parallel=bool(getattr(b, "use_parallel_residual", family.parallel)),
                  branch_scale=getattr(b, "residual_multiplier", 1.))
 
-def _mixture_of(b, experts, mlp): # a block of a module, m, FeedForward
+def _mixture_of(b, experts, mlp, own): # a block of a module, m, FeedForward, its gate
     "The mixture of experts of a block, without variances."
-    paths = ("mlp", "mlp.gate", "mlp.router", "block_sparse_moe")
+    paths = ("mlp", "mlp.gate", "mlp.router", "block_sparse_moe",
+             "block_sparse_moe.router")
     parts = [part for part in (reach(b, path) for path in paths) if part is not None]
     k = next((part.top_k for part in parts if hasattr(part, "top_k")), None)
     if k is None:
         checks.reject("module", "have an attribute `top_k` with the number of experts "
                       "for each token", "no such attribute", REMEDY)
     normed = all(getattr(part, "norm_topk_prob", True) for part in parts)
-    return Experts(experts, int(k), mlp, gate="chosen" if normed else "softmax")
+    gate = own if own in GATES and own != "chosen" else \
+        "chosen" if normed else "softmax"
+    return Experts(experts, int(k), mlp, gate=gate)
 
-def heads_of(n, H, m, groups, qk_norms, like, **others):
+def heads_of(n, H, m, groups, qk_norms, like, gain=1., **others):
     "Attention with H heads of width m, possibly with norms of queries and keys."
     return SelfAttention(
         H, None if m*H == n else m, groups if groups != H else None,
-        qk_norm=norm_of(qk_norms, like),
+        qk_norm=norm_of(qk_norms, like, gain),
         joint_norm=bool(qk_norms) and len(qk_norms[0].weight) != m, **others)
 
 _HOLDERS = "", *FAMILIES_TOML["activation_holders"].split()
@@ -325,8 +362,10 @@ def _softcap(a, family):
     acts = "attn_logit_softcapping" in family.reads.split()
     return getattr(a, "attn_logit_softcapping", None) if acts else None
 
-def _score_scale(a, m):
+def _score_scale(a, m, family):
     "Factor of the scores, in addition to 1/√m."
+    if family.unscaled or not family.scaling:
+        return float(np.sqrt(m)) if family.unscaled else 1.
     factor = first_of(a, "scaling", "softmax_scale", "scale")
     if isinstance(factor, bool): # is there a scale?
         return 1. if factor else float(np.sqrt(m))
@@ -336,8 +375,26 @@ def _score_scale(a, m):
     by_layer = getattr(a, "scale_attn_by_inverse_layer_idx", False)
     return scale/(a.layer_idx + 1) if by_layer else scale
 
+def _mask_of(tokens, window, causal):
+    "The mask of a layer."
+    if window is None:
+        return "causal" if causal else None
+    return windowed(tokens, window, causal)
+
+def _turns(a, family, window):
+    "Whether the layer has rotary positions."
+    if family.turning == "windows":
+        return window is not None
+    if family.turning == "windows if any":
+        return window is not None or a.sliding_window is None
+    return getattr(a, "use_rope", True) # some layers of SmolLM 3 have none
+
 def _window(a, family):
     "Length of the attention window, or None; in some families the config states it."
+    if family.windows == "by types":
+        return a.config.window_size if a.attention_type == "local" else None
+    if getattr(a, "is_sliding", True) is False:
+        return None
     left_to_it = family.windows == "every" and not hasattr(a, "sliding_window")
     says = getattr(a, "config", None) if left_to_it else a
     return getattr(says, "sliding_window", None)
@@ -347,6 +404,9 @@ def _turning(body, a):
     "The part of a module that rotates, and the prefix of its attributes."
     turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)
     kind = first_of(a, "layer_type", "attention_type")
+    if kind is None and hasattr(turn, "full_attention_inv_freq"):
+        near = getattr(a, "sliding_window", None) is not None
+        kind = "sliding_attention" if near else "full_attention"
     return turn, f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
 
 def _size_of_turned(body, a, m):
@@ -357,6 +417,12 @@ def _size_of_turned(body, a, m):
         checks.reject("module", "rotate queries and keys without scaling a part of "
                       "them", "rotary_emb with attention_scaling", REMEDY)
     return size
+
+def _rotary_in(body, a, m, family):
+    "Rotary positions of a layer, by the config if patches have rows and columns."
+    if not family.grid:
+        return rotary_of(body, a, m)
+    return Config.read(body.config).rotary(None, m, ())[0]
 
 def rotary_of(body, a, m):
     "Rotary positions of attention with heads of m coordinates."

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..transformer.block import altered
-from ..transformer.parts import BIASES, MATRICES, SINK
+from ..transformer.parts import BIASES, DISTANCE, MATRICES, SINK
 from .families import biases_apart, neighbours_apart
 from .measure import as_array, explicit, shift_of
 
@@ -31,6 +31,8 @@ def held_now(part, # Parts, or an object with the same fields
         if role in MATRICES:
             W = as_array(x, tensor.name)
             matrices |= tensor.matrices(W, _head_width(part), a.groups)
+        elif role == DISTANCE:
+            biases[DISTANCE] = as_array(x, DISTANCE).T
         elif role == SINK:
             biases[SINK] = as_array(x, tensor.name)
         elif role in BIASES.values():

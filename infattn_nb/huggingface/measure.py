@@ -146,16 +146,19 @@ def shift_of(phi):
 # %% ../../nbs/huggingface/measure.ipynb #mo-norms
 def norm_of(norms, # modules
             like, # some tensor of their block
+            gain=1., # of the family's initialisation
+            eps=None, # ε, if the modules do not contain it
            ): # a Norm of one kind and one ε; None if there are none
     "The Norm with the same values as some modules."
-    found = [_one_norm(norm, like) for norm in norms]
+    found = [_one_norm(norm, like, gain, eps) for norm in norms]
     if any(norm != found[0] for norm in found):
         checks.reject("module", "have norms of one kind and one eps in a block",
                       f"{norms[0]!r:.40} and others", REMEDY)
     return found[0] if found else None
 
-def _one_norm(module, like):
+def _one_norm(module, like, gain, own):
     eps = first_of(module, "eps", "variance_epsilon")
+    eps = own if eps is None else eps
     shape = getattr(module, "normalized_shape", None)
     if eps is None and shape is not None: # torch's own default
         eps = np.finfo(str(like.dtype).split(".")[-1]).eps
@@ -165,9 +168,9 @@ def _one_norm(module, like):
         x = 1 + np.cos(np.arange(n)**2) # a token whose mean is not zero
         x = np.stack([x, np.sqrt(eps or 1.)*x]) # and a token of the size of √ε
         y = as_array(module(like.detach().new_tensor(x)), "norm")
-        for norm in (Norm("layer", eps), Norm("rms", eps)):
-            if np.allclose(y, norm.of_rows(x), rtol=0, atol=10*rounding(like)):
+        for norm in (Norm("layer", eps, gain), Norm("rms", eps, gain)):
+            if np.allclose(y, norm.of_rows(x), rtol=0, atol=10*gain*rounding(like)):
                 return norm
-    checks.reject("module", "have LayerNorms or RMSNorms of gain 1 and bias 0",
+    checks.reject("module", f"have LayerNorms or RMSNorms of gain {gain:g} and bias 0",
                   f"{module!r:.60}", "chains hold at initialisation only (Gemma's "
                   "gain is 1 + weight: its weight starts at 0)")

@@ -10,6 +10,8 @@ import re
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from ..numerics import checks
 from .config import Config
 from .describe import Reading, built_of, parts_of
@@ -17,11 +19,11 @@ from .describe import with_biases, with_tensors
 from .draws import check_drawn, tables_unlike_draws
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML
 from .families import named_in
-from .measure import REMEDY, norm_of
+from ..transformer.passes import Projection
+from .measure import REMEDY, as_array, norm_of
 from .recognise import LAST_NORMS, body_of, check_alone
 from .recognise import check_tensors, part_of
 from .recognise import reach, recognised
-
 
 # %% ../../nbs/huggingface/module.ipynb #mo-read
 def read_module(module, # encoder layers of torch, or a model of Hugging Face
@@ -46,15 +48,22 @@ def reading_of(module, tokens=None) -> Reading:
     check_drawn(read, names)
     ends = [x for x in family.layouts[0] if "*" not in x.name]
     def norm(role, *others): # the first that exists, or None
-        names = [x.name.removesuffix(".weight") for x in ends if x.roles == (role,)]
+        roles = ((role,), ("norm",)) if role == "gain" else ((role,),)
+        names = [x.name.removesuffix(".weight") for x in ends if x.roles in roles]
+        others = () if family.before else others
         there = (reach(body, name) for name in [*names, *others])
-        return norm_of([x for x in there if x is not None][:1], read[0].like)
+        eps = None if isinstance(family.eps, str) else family.eps
+        return norm_of([x for x in there if x is not None][:1], read[0].like,
+                       family.gain, eps)
     width = read[0].matrices["q"].shape[1]
     blocks, read, given = built_of(module, read, names)
     spec = dict(blocks=blocks, width=width,
                 final_norm=norm("gain", *LAST_NORMS) or False)
     tables = {x.roles[0]: reach(body, x.name) for x in ends
-              if x.roles[0] in EMBEDDINGS}
+              if x.roles[0] in (*EMBEDDINGS, "map")}
+    if hasattr(tables.get("map"), "detach"):
+        W = as_array(tables["map"], "map")
+        spec["projection"] = Projection(W.shape[1]/width, W.shape[1]*np.mean(W*W))
     there = {role: table for role, table in tables.items() if hasattr(table, "detach")}
     if "word" not in there: # the other parts may also process text
         check_alone(body, found.blocks)

@@ -14,13 +14,15 @@ import numpy as np
 
 from ..transformer.parts import MATRICES
 from ..numerics import checks
-from .families import FAMILIES, FAMILIES_TOML, is_in
+from .families import FAMILIES, FAMILIES_TOML, is_in, is_norm
 from .measure import REMEDY, as_array
 
 # %% ../../nbs/huggingface/recognise.ipynb #mo-body
 def body_of(module):
     "A module without its head; only the text model if it also has other inputs."
     body = getattr(module, "base_model", module)
+    if hasattr(module, "embeddings") and not hasattr(body, "embeddings"):
+        body = module # its blocks alone
     parts = (getattr(body, name, None) for name in ("language_model", "text_model"))
     part = next((x for x in parts if x is not None), body)
     return part if part is body else body_of(part)
@@ -45,6 +47,7 @@ def check_alone(body, blocks):
 def part_of(module, body):
     "Name of the part of a module that is read; empty if it is the whole module."
     base = getattr(module, "base_model", module)
+    base = module if body is module else base
     named = getattr(base, "named_modules", lambda: ())()
     return next((name for name, part in named if part is body), "")
 
@@ -83,7 +86,7 @@ _STACKS = dict.fromkeys([*_endings(x.name.partition(".*.")[0] for x in _TENSORS
                                    if ".*." in x.name), "layers"]) # torch's
 LAST_NORMS = dict.fromkeys(_endings(
     x.name.removesuffix(".weight") for x in _TENSORS
-    if x.roles == ("gain",) and "*" not in x.name))
+    if x.roles in (("gain",), ("norm",)) and "*" not in x.name))
 
 def recognised(body):
     "Family and blocks, by their matrices and then by their norms; None if unknown."
@@ -152,7 +155,7 @@ def has_experts(block, tensors): # a block, path -> Tensor
 def _with_its_norms(fit):
     "The family with the block's norms, by which Llama, Gemma and OLMo 2 differ."
     of_kinds = [{path.removesuffix(".weight") for path, tensor in x.tensors.items()
-                 if tensor.roles[0].endswith("gain")} for x in fit]
+                 if is_norm(tensor)} for x in fit]
     block = fit[0].blocks[0]
     there = {path for path in set().union(*of_kinds) if reach(block, path) is not None}
     if there not in of_kinds:

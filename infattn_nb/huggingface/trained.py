@@ -21,7 +21,7 @@ from ..netsor.program import Program
 from ..nonlinearities import times
 from ..numerics import checks
 from ..transformer.adapters import LowRank, adapters_of
-from ..transformer.as_program import rows_of_texts, written_with
+from ..transformer.as_program import rows_before, rows_of_texts, written_with
 from ..transformer.experts import Experts
 from ..transformer.parts import BIASES, MATRICES, ROUTER, SINK
 
@@ -33,8 +33,11 @@ class Tensors:
         self.by_name = {x.name: x for x in there}
         self.matrices = {(k, mixture): x for x in there for mixture in (False, True)
                          if is_in(x, mixture) for k in x.roles if k in MATRICES}
+        self.scales: list = [] # factors of the branches
         self.norms: dict = {} # "gain", "output_gain", "query_gain", … -> tensors
         for x in there:
+            if x.roles == ("branch_scale",):
+                self.scales.append(x)
             inside = "*" in x.name
             if x.roles[0].endswith("gain"):
                 self.norms.setdefault((x.roles[0], inside), []).append(x)
@@ -75,13 +78,14 @@ def _say_what_is_left_out(entries):
                     "precision, as in torch's eval mode, by the given loss alone")
 
 _DROPOUT = """activation_dropout attention_dropout attention_probs_dropout_prob
-attn_pdrop dropout embd_pdrop embedding_dropout hidden_dropout hidden_dropout_prob
-resid_pdrop residual_dropout""".split()
+attn_pdrop dropout embd_pdrop embed_dropout embedding_dropout hidden_dropout hidden_dropout_prob
+resid_dropout resid_pdrop residual_dropout""".split()
 _PRECISE = {None, "float32", "float64"}
 
 class Trained:
     "The weights of a network that was read from a model; all of them are trained."
     adapters: LowRank | None = None
+    has_gains = True
 
     def __init__(self, program, network, readout, layout=None):
         self.program = program
@@ -270,6 +274,17 @@ class Trained:
         beside = self.tensors.beside(tensor)
         return Y if beside is None else Y + self._vector(beside, l, rows, True, head)
 
+    def _of_first_norm(self):
+        "Gain and bias of the norm of the embeddings."
+        gains = self.tensors.norms.get(("first_gain", False), [])
+        return gains + [self.tensors.beside(x) for x in gains]
+
+    def branch_scaled(self, Y, l, number):
+        "The output of a branch, with its own trained factors; None without them."
+        if not self.tensors.scales:
+            return None
+        return times(Y, self._vector(self.tensors.scales[number], l, 1))
+
     def _vector(self, tensor, l, rows, bias=False, head=None):
         "The gain or the bias of a norm, shared by all tokens."
         key = tensor.name, l, head
@@ -279,6 +294,8 @@ class Trained:
             part = slice(None) if head is None else slice(head*m, (head + 1)*m)
             self.parts[name] = tensor, l, lambda x: x.reshape(-1)[part]
             mean = 0. if bias else self._of(tensor, l).mean
+            if tensor in self._of_first_norm():
+                rows = rows_before(self.network)
             gain = self.program.parameter(mean, rows=rows, name=name)
             of_each = tensor.roles[0] in _OF_HEADS and head is None
             kind = "number" if of_each else None
@@ -289,6 +306,8 @@ class Trained:
 
     def entered(self, network):
         "Embeddings of the tokens of all texts."
+        if self.source.family.before and self.source.texts is not None:
+            return self.program.inputs(network.cov, network.mean, name="tokens")
         if self.source.texts is None:
             return self.program.inputs(network.cov, network.mean)
         roles = {x.roles[0]: x for x in self.layout}
@@ -395,7 +414,16 @@ class Trained:
         self.parts[name] = tensor, None, picked
         std, = self._of(tensor, None).std
         return self.program.parameter(0., std*std, size=len(rows), name=name,
-                                      decays=True)
+                                      rows=rows_before(self.network), decays=True)
+
+    def projected(self, X, network):
+        "The product of a matrix, and its bias, with the embeddings."
+        tensor = next(x for x in self.layout if x.roles == ("map",))
+        name = self._name(tensor, None)
+        self.parts[name] = tensor, None, lambda x: x
+        Y = self.of_kind("input", self.program.matrix(name, network.projection.var)) @ X
+        bias = self.tensors.beside(tensor)
+        return Y if bias is None else Y + self._vector(bias, None, 1, True)
 
     def logits(self, X, network):
         "Logits of the next token, for each position that has one."
@@ -579,13 +607,13 @@ def _arrays(weights, found, named):
         arrays[name] = x[0] if x.ndim == 2 and len(x) == 1 and _single(weights, name) \
             else x
     left = [x for x in named if x not in met and not re.search(_NOT_BODY, x)]
-    if left:
+    if left and not weights.source.family.before:
         checks.reject("module", "contain only tensors of its family", left[0],
                       "read the module itself, with from_torch")
     return arrays
 
 _NOT_BODY = (r"^(\w+\.)?(lm_head|embed_out|output|head|score|classifier|pooler|cls|"
-             r"qa_outputs)\b")
+             r"contact_head|qa_outputs)\b")
 
 def _single(weights, name):
     "Test whether the parameter is a single vector in the program."

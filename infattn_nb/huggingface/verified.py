@@ -192,5 +192,6 @@ def principal(block, s): # -> the block for the first s tokens
     def cut(a):
         mask = a.mask[:s, :s] if isinstance(a.mask, np.ndarray) else a.mask
         bias = None if a.bias is None else a.bias[..., :s, :s]
-        return dict(mask=mask, bias=bias)
+        buckets = None if a.buckets is None else a.buckets[:s, :s]
+        return dict(mask=mask, bias=bias, buckets=buckets)
     return altered(block, cut)

@@ -17,8 +17,8 @@ from ..attention.heads import by_head, by_key, collapsed_scores, head_times
 from ..attention.heads import mean_values, mixed, over_keys, over_queries
 from ..attention.heads import products, squares_over_keys, squares_over_queries
 from ..attention.spec import AttentionSpec
-from .parts import CACHE, SINK, Branch, Cotangent, Norm, Part
-from .parts import Pullback
+from .parts import CACHE, DISTANCE, SINK, Branch, Cotangent
+from .parts import Norm, Part, Pullback
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.linalg import bartlett, eigen_root, square
@@ -66,11 +66,15 @@ class Rotary(Part):
     frequencies
         the θ themselves, for heads of 2·len/share coordinates, if they are not powers
         of `base`
+    table
+        the angles themselves, a row for each position, (positions, pairs), for
+        example by the rows and columns of the patches of an image
     """
     base: float = 1e4
     share: float = 1.
     _: KW_ONLY
     frequencies: tuple | None = None
+    table: tuple | None = None
 
     def __post_init__(self) -> None:
         checks.put(self, base=checks.number(self.base, "base", "[1, ∞)"))
@@ -78,9 +82,12 @@ class Rotary(Part):
         if self.frequencies is not None:
             θ = checks.real(self.frequencies, "frequencies", (None,), "(-∞, ∞)")
             checks.put(self, frequencies=tuple(θ.tolist()))
+        if self.table is not None:
+            θ = checks.real(self.table, "table", (None, None), "(-∞, ∞)")
+            checks.put(self, table=tuple(map(tuple, θ.tolist())))
 
     def angles(self, m: float) -> np.ndarray:
-        """Frequencies θ for heads of m coordinates.
+        """Frequencies θ for heads of m coordinates; the table of angles, if given.
 
         Parameters
         ----------
@@ -90,7 +97,23 @@ class Rotary(Part):
         turning = self.turning(m)
         if self.frequencies is not None:
             return np.array(self.frequencies)
+        if self.table is not None:
+            return np.array(self.table)
         return self.base**(-np.arange(0, turning, 2)/turning)
+
+    def of_positions(self, positions: np.ndarray, m: float) -> np.ndarray:
+        """Angles at positions, (s, pairs).
+
+        Parameters
+        ----------
+        positions
+            positions of the tokens in their texts, (s,)
+        m
+            width of a head, at most 1e9
+        """
+        if self.table is None:
+            return positions[:, None]*self.angles(m)
+        return np.array(self.table)[positions.astype(int)]
 
     def turning(self, m: float) -> int:
         """Number of rotated coordinates among m.
@@ -123,7 +146,7 @@ class Rotary(Part):
     def _turned(self, Q, positions, back=False):
         "The rotated rows of queries or keys that were checked before."
         d = self.turning(Q.shape[-1])
-        angle = positions[:, None]*self.angles(Q.shape[-1])
+        angle = self.of_positions(positions, Q.shape[-1])
         c = np.cos(angle)
         s = np.sin(-angle if back else angle)
         x = Q[..., :d//2]
@@ -159,11 +182,24 @@ def waves(rotary, # Rotary
           floor=1e-13, # eigenvalues of c below this times the largest are dropped
          ): # (waves, query, key)
     r"Functions of the distance whose products sum to $c(\delta-\delta')$."
+    if rotary.table is not None:
+        return _waves_of_table(rotary, np.array(positions), floor)
     distance = np.subtract.outer(positions, positions)
     δ, where = np.unique(distance, return_inverse=True)
     covariance = rotary.correlation(δ[:, None] - δ)
     found = eigen_root(covariance, floor).T[::-1]
     return found[:, where].reshape(-1, *distance.shape)
+
+def _waves_of_table(rotary, positions, floor):
+    "The same functions of pairs of tokens, whose angles a table contains."
+    angles = rotary.of_positions(positions, 1)
+    s = len(angles)
+    between = (angles[:, None] - angles).reshape(s*s, -1)
+    far, where = np.unique(between.round(9), axis=0, return_inverse=True)
+    e = np.concatenate([np.cos(far), np.sin(far)], axis=1)
+    covariance = 1 - rotary.share + rotary.share*(e @ e.T)/far.shape[1]
+    found = eigen_root(covariance, floor).T[::-1]
+    return found[:, where.ravel()].reshape(-1, s, s)
 
 # %% ../../nbs/transformer/attention.ipynb #bl-attention
 @checks.completes("output_variance", "score_variance")
@@ -194,6 +230,15 @@ class SelfAttention(Branch, AttentionSpec):
         factor of the scores, in addition to 1/√m
     joint_norm
         True: one norm extends over the queries (keys) of all heads, as in OLMo 2
+    buckets
+        bucket of each pair of tokens, integers (s, s): each head has a number for each
+        bucket, which is added to the scores. The numbers are drawn once for a network;
+        its blocks with such numbers share them, as in MPNet. Sizes of gradients and
+        tangent kernels do not contain the gradients of these numbers
+    var_distance
+        variance of these numbers
+    rotates_first
+        True: queries and keys are rotated before they are normalised, as in Hunyuan
     scaling
         only "sqrt"; for QKᵀ/m pass score_scale=1/√m
     var_q, var_k, var_v, var_o
@@ -224,11 +269,21 @@ class SelfAttention(Branch, AttentionSpec):
     var_bv: float = 0.
     var_bo: float = 0.
     var_sink: float | None = None
+    rotates_first: bool = False
+    buckets: np.ndarray | None = None
+    var_distance: float = 0.
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.variances(self, *(f"var_b{k}" for k in "qkvo"),
                          *["var_sink"]*(self.var_sink is not None))
+        checks.variances(self, "var_distance")
+        if self.buckets is not None:
+            found = checks.real(self.buckets, "buckets", (None, None), "[0, 1e6]")
+            checks.put(self, buckets=found.astype(int))
+        elif self.var_distance:
+            checks.reject("buckets", "be given if var_distance is not zero", None,
+                          "pass the bucket of each pair of tokens")
         for k in "qkv":
             if self.variance(f"b{k}") and not self.variance(k):
                 checks.reject(f"var_b{k}", f"be zero if var_{k} is zero",
@@ -251,6 +306,10 @@ class SelfAttention(Branch, AttentionSpec):
             if getattr(self, name) is not None:
                 checks.kind(getattr(self, name), kind, name,
                             f"pass e.g. {kind.__name__}()")
+        if checks.flag(self.rotates_first, "rotates_first") and \
+                (self.rotary is None or self.qk_norm is None or self.joint_norm):
+            checks.reject("rotates_first", "be false without rotary positions and a "
+                          "norm of each head", True, "leave it out")
         if self.softcap is not None:
             softcap = checks.number(self.softcap, "softcap", "(0, ∞)")
             checks.put(self, softcap=softcap)
@@ -282,8 +341,8 @@ class SelfAttention(Branch, AttentionSpec):
         return super().variance(name)
 
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
-                texts: np.ndarray | None = None,
-                keep: str | None = None) -> AttentionRecord:
+                texts: np.ndarray | None = None, keep: str | None = None,
+                shared: dict | None = None) -> AttentionRecord:
         r"""Forward pass for tokens with Gram matrix $RR^\top$.
 
         Parameters
@@ -299,28 +358,34 @@ class SelfAttention(Branch, AttentionSpec):
         keep
             None; "scores": keep scores for plots; "all": keep all records of the
             backward pass
+        shared
+            numbers of buckets, if a block of the same network has drawn them
         """
         m = self.width_of_heads(width)
         b, s, _ = R.shape
         groups = self.groups or self.heads
-        shared = self.heads//groups # heads in a group
+        of_group = self.heads//groups # heads in a group
         into_values = self._with_bias(R, "v")
         allowed = self.allowed(s, texts)
         positions = positions_of(s, texts) if self.rotary is not None else None
         beside = rng.spawn(1)[0] if keep == "all" and m < np.inf else None
+        table = self._of_buckets(b, rng, {} if shared is None else shared)
         F = 0.
         waiting = [] # AV of heads, to be squared and summed together
         records = []
-        most = groups if self.joint_norm else CACHE//(shared*b*s*s)
+        most = groups if self.joint_norm else CACHE//(of_group*b*s*s)
         for first, g in pieces(groups, max(1, most)):
-            h = g*shared
+            h = g*of_group
             if m == np.inf:
                 drawn = self._wide_heads(R, h, positions, rng, keep == "all")
             elif self.explicit:
                 drawn = self._drawn_heads(R, int(m), h, g, positions, rng)
             else:
                 drawn = self._collapsed_heads(R, m, h, g, rng, beside)
-            scores = self._capped(drawn["P"], first*shared)
+            scores = self._capped(drawn["P"], first*of_group)
+            if table is not None:
+                own = table[:, first*of_group:first*of_group + h]
+                scores = scores + own[:, :, self.buckets]
             A, log_sum = _softmax(scores, allowed)
             entropy = log_sum - _row_sums(A, scores)
             if self.var_sink is not None:
@@ -330,7 +395,7 @@ class SelfAttention(Branch, AttentionSpec):
             if m < np.inf:
                 T = bartlett(into_values.shape[-1], m, (b, g), rng)/np.sqrt(m)
                 V = into_values[:, None] @ T
-            ours = slice(first*shared, first*shared + h)
+            ours = slice(first*of_group, first*of_group + h)
             weighed = self.weighed(A, -3, ours)
             seen = dict(entropy=np.maximum(entropy, 0.)) # up to rounding
             is_short = V is not None and V.shape[-1] < into_values.shape[-1]
@@ -359,6 +424,15 @@ class SelfAttention(Branch, AttentionSpec):
             F = F + _squares(waiting)
         whole = {name: _joined([r[name] for r in records]) for name in records[0]}
         return AttentionRecord(np.asarray(self.head_variance*F) + self.var_bo, **whole)
+
+    def _of_buckets(self, b, rng, shared):
+        "Numbers of heads and buckets of b networks, (b, heads, buckets), or None."
+        if self.buckets is None:
+            return None
+        shape = b, self.heads, int(self.buckets.max()) + 1
+        if shape not in shared:
+            shared[shape] = rng.standard_normal(shape)
+        return np.sqrt(self.var_distance)*shared[shape]
 
     def _with_bias(self, R, name):
         "Factor of the inputs of a matrix, where a bias is one more coordinate."
@@ -443,8 +517,8 @@ class SelfAttention(Branch, AttentionSpec):
     def _lengths(self, G, norm):
         "Factors by which a norm multiplies queries and keys, at m = ∞."
         length = np.einsum("bii->bi", G)
-        return (1/np.sqrt(self.var_q*length + self.var_bq + norm.eps),
-                1/np.sqrt(self.var_k*length + self.var_bk + norm.eps))
+        return (norm.gain/np.sqrt(self.var_q*length + self.var_bq + norm.eps),
+                norm.gain/np.sqrt(self.var_k*length + self.var_bk + norm.eps))
 
     def _drawn_heads(self, R, m, h, g, positions, rng):
         "Explicit queries and keys, from s·m normals per head and per group."
@@ -461,17 +535,22 @@ class SelfAttention(Branch, AttentionSpec):
 
     def _dressed(self, Q, positions):
         "Queries or keys, normalised and rotated."
+        if self.rotates_first:
+            Q = self.rotary._turned(Q, positions)
         if self.qk_norm is not None:
             Q = self.qk_norm.of_rows(Q, self._normed_axes)
-        if self.rotary is not None:
+        if self.rotary is not None and not self.rotates_first:
             Q = self.rotary._turned(Q, positions)
         return Q
 
     def _undressed(self, d, Q, positions):
         "Gradients of queries or keys before norm and rotation."
+        if self.rotates_first:
+            Q = self.rotary._turned(Q, positions)
+            d = self.qk_norm.back_rows(d, Q, self._normed_axes)
         if self.rotary is not None:
             d = self.rotary._turned(d, positions, back=True)
-        if self.qk_norm is None:
+        if self.qk_norm is None or self.rotates_first:
             return d
         return self.qk_norm.back_rows(d, Q, self._normed_axes)
 
@@ -692,7 +771,7 @@ class SelfAttention(Branch, AttentionSpec):
             D_q, D_k = self._lengths(G, self.qk_norm)
             lengths = D_q[:, None, :, None]*D_k[:, None, None, :]
             bare = lengths*dP
-            along = dP*P
+            along = dP*P/self.qk_norm.gain**2
             square_q = self.var_q*D_q**2*along.sum((1, 3))
             square_k = self.var_k*D_k**2*along.sum((1, 2))
             of_queries = of_queries - square_q[..., None]*seen_q
@@ -745,7 +824,7 @@ class SelfAttention(Branch, AttentionSpec):
         n
             width, in [1, ∞]
         """
-        if name.startswith("b") or name == SINK:
+        if name.startswith("b") or name in (SINK, DISTANCE):
             return 1.
         return self.heads*self.width_of_heads(n) if name == "o" else n
 
@@ -763,7 +842,8 @@ class SelfAttention(Branch, AttentionSpec):
             return n
         turning = self.rotary.turning(m)
         pairs = turning//2
-        if turning % 2 or len(self.rotary.angles(m)) != pairs or not turning:
+        angles = self.rotary.angles(m).shape[-1]
+        if turning % 2 or angles != pairs or not turning:
             checks.reject("rotary", "rotate an even number of coordinates of a head, "
                           "two for each frequency", f"{turning} of {m:g}", "change "
                           "`share`")
@@ -779,11 +859,16 @@ class SelfAttention(Branch, AttentionSpec):
         texts
             label of the text of each token, (s,); there is no attention between texts
         """
-        for name in ("mask", "bias"):
+        for name in ("mask", "bias", "buckets"):
             x = getattr(self, name)
             if isinstance(x, np.ndarray) and x.shape[-1] != seq_len:
                 checks.reject(name, f"have shape ({seq_len}, {seq_len})", x.shape,
                               "pass one row per token")
+        table = None if self.rotary is None else self.rotary.table
+        longest = positions_of(seq_len, texts).max() + 1
+        if table is not None and longest > len(table):
+            checks.reject("rotary", f"have a row of its table for each of {longest} "
+                          "positions", f"{len(table)} rows", "pass shorter texts")
         allowed = self.allowed(seq_len, texts)
         if allowed is not None and not allowed.any(1).all():
             checks.reject("mask", "let every token attend to at least one token of its "

@@ -14,8 +14,8 @@ import numpy as np
 from .attention import AttentionRecord, SelfAttention
 from .experts import Experts, ExpertsRecord
 from .mlp import FeedForward
-from .parts import ATTENTION_MATRICES, ROUTER, SHARED, SINK
-from .parts import Cotangent, Norm, Part
+from .parts import ATTENTION_MATRICES, DISTANCE, ROUTER, SHARED
+from .parts import SINK, Cotangent, Norm, Part
 from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import divided, root, spanned, square, thin
 from ..numerics.linalg import triangle_times
@@ -80,6 +80,8 @@ class Block(Part):
         do both branches have the same input and enter the same sum?
     skip_scale, branch_scale
         α and β
+    bare_attention
+        True: there is no norm before attention, as in the first block of ModernBERT
     """
     attention: SelfAttention | None = SelfAttention()
     feedforward: FeedForward | Experts | None = FeedForward()
@@ -89,6 +91,7 @@ class Block(Part):
     parallel: bool = False
     skip_scale: float = 1.
     branch_scale: float = 1.
+    bare_attention: bool = False
 
     def __post_init__(self) -> None:
         kinds = {"attention": (SelfAttention,), "feedforward": (FeedForward, Experts)}
@@ -104,6 +107,11 @@ class Block(Part):
                           ("pre", "post", "output", "sandwich"))
         checks.kind(self.norm, Norm, "norm", "pass e.g. Norm('rms')")
         checks.flag(self.parallel, "parallel")
+        checks.flag(self.bare_attention, "bare_attention")
+        if self.bare_attention and (self.parallel or self.norm_placement != "pre"):
+            checks.reject("bare_attention", "be false unless norms stand before single "
+                          "branches", True, "pass norm_placement='pre' and "
+                          "parallel=False")
         if self.parallel and len(self.branches) > 1 and self.normed_output:
             checks.reject("norm_placement",
                           "be 'pre', 'post' or None in a parallel block",
@@ -131,7 +139,7 @@ class Block(Part):
         name
             name of a matrix or of a bias, one of `matrices`
         """
-        if name.removeprefix("b") in (*ATTENTION_MATRICES, SINK):
+        if name.removeprefix("b") in (*ATTENTION_MATRICES, SINK, DISTANCE):
             return self.attention
         second = self.feedforward
         if name in (ROUTER, f"b{ROUTER}"):
@@ -145,14 +153,24 @@ class Block(Part):
         "Whether there is a norm between the last matrix of a branch and the sum."
         return self.norm_placement in ("output", "sandwich")
 
+    def is_bare(self, branches: list[Any]) -> bool:
+        """Whether no norm stands before these branches, although one may elsewhere.
+
+        Parameters
+        ----------
+        branches
+            the branches of one residual sum
+        """
+        return self.bare_attention and branches[0] is self.attention
+
     @property
     def sums(self) -> list[list[Any]]:
         "The branches of each residual sum."
         return [self.branches] if self.parallel else [[x] for x in self.branches]
 
     def forward(self, x: Stream, rng: np.random.Generator, *,
-                texts: np.ndarray | None = None,
-                keep: str | None = None) -> BlockRecord:
+                texts: np.ndarray | None = None, keep: str | None = None,
+                shared: dict | None = None) -> BlockRecord:
         """Forward pass of one block: a `ResidualStep` for each residual sum.
 
         Parameters
@@ -166,10 +184,12 @@ class Block(Part):
         keep
             None; "scores": keep scores for pictures; "all": keep all records of the
             backward pass
+        shared
+            numbers that blocks of one network share
         """
         steps = []
         for branches in self.sums:
-            step = self._sum(x, branches, rng, texts, keep)
+            step = self._sum(x, branches, rng, texts, keep, shared)
             steps.append(step)
             x = step.out
         return BlockRecord(tuple(steps), x)
@@ -195,12 +215,14 @@ class Block(Part):
             sizes |= more
         return sizes, g
 
-    def _sum(self, x, branches, rng, texts, keep):
+    def _sum(self, x, branches, rng, texts, keep, shared):
         "One residual sum: first norm, branches, addition, last norm."
-        R, D = self._enter(x)
+        R, D = self._enter(x, branches)
         seen = []
         for branch in branches:
-            about = dict(texts=texts) if branch is self.attention else {}
+            about = {}
+            if branch is self.attention:
+                about = dict(texts=texts, shared=shared)
             seen.append(branch.forward(R, x.n, rng, keep=keep, **about))
         F = seen[0].F if len(seen) == 1 else seen[0].F + seen[1].F
         norm = self.norm
@@ -212,10 +234,11 @@ class Block(Part):
             out, D_out = norm.apply(out)
         return ResidualStep(x, D, R, tuple(seen), both, D_out, out)
 
-    def _enter(self, x):
+    def _enter(self, x, branches):
         "A factor R of the Gram matrix of the branches' inputs, and D of their norm."
         D = None
-        before = self.norm_placement in ("pre", "sandwich")
+        before = self.norm_placement in ("pre", "sandwich") \
+            and not self.is_bare(branches)
         if before:
             x, D = self.norm.apply(x)
         centred = before and self.norm.centres # then the mean is zero

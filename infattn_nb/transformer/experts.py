@@ -57,11 +57,42 @@ def _shares(Z, chosen):
 def _pull_of_shares(Z, g, dg):
     return expit(-Z)*_pull_of_softmax(Z, g, dg) # the derivative of log expit
 
+def _near_the_two_largest(Z):
+    """Softmax over logits near the largest, and over those near the second largest.
+
+    Near means a difference of at most 2 % of the larger of |z| and that largest."""
+    order = np.argsort(-Z, axis=-1, kind="stable")
+    found = []
+    seen = Z
+    for k in range(2):
+        ours = order[..., k:k + 1]
+        top = np.take_along_axis(Z, ours, axis=-1)
+        near = top - seen <= .02*np.maximum(np.abs(Z), top)
+        found.append((ours, softmax(np.where(near, seen, -np.inf))))
+        seen = seen.copy()
+        np.put_along_axis(seen, ours, -np.inf, axis=-1)
+    return found
+
+def _two_maxima(Z, chosen):
+    g = np.zeros(Z.shape)
+    for ours, p in _near_the_two_largest(Z):
+        np.put_along_axis(g, ours, np.take_along_axis(p, ours, axis=-1), axis=-1)
+    return g
+
+def _pull_of_two_maxima(Z, g, dg):
+    dZ = np.zeros(Z.shape)
+    for ours, p in _near_the_two_largest(Z):
+        one = np.zeros(Z.shape)
+        np.put_along_axis(one, ours, 1., axis=-1)
+        dZ += (one - p)*(one*p*dg).sum(-1, keepdims=True)
+    return dZ
+
 GATES = {
     "chosen": Gate(lambda Z, chosen: softmax(np.where(chosen, Z, -np.inf)),
                    _pull_of_softmax),
     "softmax": Gate(lambda Z, chosen: np.where(chosen, softmax(Z), 0.), _pull_of_kept),
-    "sigmoid": Gate(_shares, _pull_of_shares)}
+    "sigmoid": Gate(_shares, _pull_of_shares),
+    "two maxima": Gate(_two_maxima, _pull_of_two_maxima)}
 
 # %% ../../nbs/transformer/experts.ipynb #ex-records
 class ExpertsRecord(NamedTuple):
@@ -161,7 +192,8 @@ class Experts(Branch):
     gate
         the weights: "chosen": softmax over the k largest logits; "softmax": softmax
         over all, of which the k largest are kept; "sigmoid": sigmoids of the k largest,
-        divided by their sum
+        divided by their sum; "two maxima": each of two logits has its weight in a
+        softmax of its own, over the logits within 2 % of it, as in Phi-3.5-MoE
     var_r, var_br
         fan-in × variance of an entry of the router, and the variance of its biases
     shared
@@ -190,6 +222,9 @@ class Experts(Branch):
                           "choose fewer, or raise `experts`")
         checks.kind(self.mlp, FeedForward, "mlp", "pass e.g. FeedForward(4, 'relu')")
         checks.choice(self.gate, "gate", tuple(GATES))
+        if self.gate == "two maxima" and self.chosen != 2:
+            checks.reject("chosen", "be 2 for the gate of two maxima", self.chosen,
+                          "pass chosen=2")
         checks.variances(self, "var_r", "var_br", "var_sr")
         if self.shared is not None:
             checks.kind(self.shared, FeedForward, "shared",

@@ -17,16 +17,16 @@ from .experts import GATES, k_largest
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-rows
 def normalised(norm, X): # a Norm, (..., n)
-    "Normalise rows, with gain one."
+    "Normalise rows."
     c = X - X.mean(-1, keepdims=True) if norm.kind == "layer" else X
-    return c/np.sqrt((c*c).mean(-1, keepdims=True) + norm.eps)
+    return norm.gain*c/np.sqrt((c*c).mean(-1, keepdims=True) + norm.eps)
 
 def turned(Q, positions, rotary, sign=1): # (..., s, m), (s,)
     "Rotate pairs of coordinates by the positions of their rows, or back (sign = −1)."
     d = int(Q.shape[-1]*rotary.share + 1e-9)
-    θ = np.array(rotary.frequencies or rotary.base**(-np.arange(0, d, 2)/d))
+    angle = rotary.of_positions(positions, Q.shape[-1])
     z = Q[..., :d//2] + 1j*Q[..., d//2:d]
-    z = z*np.exp(sign*1j*positions[:, None]*θ)
+    z = z*np.exp(sign*1j*angle)
     return np.concatenate([z.real, z.imag, Q[..., d:]], axis=-1)
 
 def softmax_of(P, allowed): # scores, True for allowed pairs
@@ -63,6 +63,8 @@ def merged(Z):
 
 def dressed(a, Q, positions):
     "Queries or keys, normalised and rotated by their positions."
+    if a.rotates_first:
+        return normalised(a.qk_norm, turned(Q, positions, a.rotary))
     if a.qk_norm is not None and a.joint_norm:
         Q = by_heads(normalised(a.qk_norm, merged(Q)), Q.shape[-3])
     elif a.qk_norm is not None:
@@ -81,6 +83,7 @@ def run_attention(a, u, W, texts): # SelfAttention, (..., s, n), matrices, (s,)
     raw = a.score_factor(m)/np.sqrt(m)*dressed(a, Q, positions) @ keys.mT
     P = raw if a.softcap is None else a.softcap*np.tanh(raw/a.softcap)
     P = P if a.bias is None else P + a.bias
+    P = P if a.buckets is None else P + W["distance"][:, a.buckets]
     allowed = np.equal.outer(texts, texts)
     if isinstance(a.mask, str):
         allowed = allowed & np.tri(len(texts), dtype=bool)
@@ -136,7 +139,8 @@ def run_sum(block, branches, x, W, texts):
     "One residual sum, with its norms and branches."
     norm = block.norm
     place = block.norm_placement
-    u = normalised(norm, x) if place in ("pre", "sandwich") else x
+    before = place in ("pre", "sandwich") and not block.is_bare(branches)
+    u = normalised(norm, x) if before else x
     ran = tuple(run_attention(b, u, W, texts) if b is block.attention else
                 (run_mlp if b is block.mlp else run_experts)(b, u, W) for b in branches)
     y = sum(branch.out for branch in ran)

@@ -61,6 +61,8 @@ class Transformer(Network):
         attention between texts, and positions restart
     width
         the width at which chains run unless another is given; None = ∞
+    projection
+        a matrix between the embeddings and the first block, as in ELECTRA
     source
         the model from which from_config or from_torch read it
     """

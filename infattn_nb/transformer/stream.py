@@ -126,7 +126,7 @@ def _add_in_the_limit(x, F, rng, skip, branch, norm):
     added = F
     if norm:
         variance = np.diagonal(F, axis1=-2, axis2=-1)
-        D = 1/np.sqrt(variance + norm.eps)
+        D = norm.gain/np.sqrt(variance + norm.eps)
         added = D[..., :, None]*F*D[..., None, :]
     b, s, c = x.units.shape
     units = skip*x.units
@@ -320,6 +320,7 @@ class Sum(NamedTuple):
             right = self.D[..., None, :]
             t = np.einsum("bii->bi", overlap)
             t = t + np.einsum("bij,bji->bi", M, left*self.F*right)
+            t = t/self.norm.gain**2
             M = left*(M - t[..., None]*np.eye(t.shape[-1]))*right
         return M, Gradient(g.n, along, g.beyond).times(self.skip)
 

@@ -10,7 +10,7 @@ from infattn_nb import from_config, from_torch
 pytestmark = TORCH
 
 
-@pytest.mark.parametrize("name", ("sounds", "pixels", "patches alone", "other names"))
+@pytest.mark.parametrize("name", ("sounds", "patches alone", "other names"))
 def test_blocks_are_read_where_their_front_is_not(name):
     "With what enters the first block: each block runs as it is read, alone if need be."
     X = np.random.default_rng(0).standard_normal((5, 32))

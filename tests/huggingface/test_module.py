@@ -337,7 +337,9 @@ def test_handles_of_every_family():
             else dict(embedding_size=64)
             if kind == "electra"
             else dict(rotary_dim=8)
-            if kind == "gptj"
+            if kind in ("gptj", "codegen")
+            else dict(attention_types=[[["global"], 2]])
+            if kind == "gpt_neo"
             else {}
         )
         shape = (
@@ -352,7 +354,8 @@ def test_handles_of_every_family():
             )
         )
         handles = handles_of(from_config(dict(model_type=kind) | shape | gemma, 4))
-        for said in handles:
+        given = FAMILIES[kind].before  # tokens, which have no tensors
+        for said in handles[:2] if given else handles:
             names = (
                 said.replace("the q and k of ", "").replace(",", " and").split(" and ")
             )

@@ -50,6 +50,14 @@ def written_out(gate, skip, size, n=24):
             return torch.softmax(top.values, -1)
         if gate == "softmax":
             return torch.softmax(z, -1).gather(1, top.indices)
+        if gate == "two maxima":
+            first = top.values[:, :1]
+            rest = z.scatter(1, top.indices[:, :1], -torch.inf)
+            of_two = []
+            for m, seen in ((first, z), (top.values[:, 1:], rest)):
+                near = (m - seen) / torch.maximum(z.abs(), m) <= 0.02
+                of_two.append(1 / torch.where(near, (seen - m).exp(), 0).sum(-1))
+            return torch.stack(of_two, 1)
         return torch.sigmoid(top.values) / torch.sigmoid(top.values).sum(-1)[:, None]
 
     def mixture(u):
@@ -118,14 +126,26 @@ def test_gates_of_random_logits(gate):
     "Weights by sorting, and slopes by differences."
     rng = np.random.default_rng(0)
     Z = 2 * rng.standard_normal((1000, 6))
-    chosen = k_largest(Z, 3)
-    third = np.sort(Z, axis=1)[:, [3]]
-    assert (chosen == (Z >= third)).all()
+    two = gate == "two maxima"
+    Z[:10, 1] = 1.01 * Z[:10, 0]  # some logits are near one another
+    k = 2 if two else 3
+    chosen = k_largest(Z, k)
+    ordered = np.sort(Z, axis=1)
+    assert (chosen == (Z >= ordered[:, [6 - k]])).all()
     g = GATES[gate].weights(Z, chosen)
+    if two:
+        for z, row in zip(Z, g):
+            order = np.argsort(-z)
+            for i, among in ((order[0], order), (order[1], order[1:])):
+                near = [j for j in among if z[i] - z[j] <= 0.02 * max(abs(z[j]), z[i])]
+                share = np.exp(z[i]) / np.exp(z[near]).sum()
+                np.testing.assert_allclose(row[i], share, rtol=1e-12)
+        assert ((g > 0) & (g < 1)).any(1).sum() > 5
     raw = 1 / (1 + np.exp(-Z)) if gate == "sigmoid" else np.exp(Z)
     whole = raw if gate == "softmax" else np.where(chosen, raw, 0)
     exact = np.where(chosen, raw / whole.sum(1, keepdims=True), 0)
-    np.testing.assert_allclose(g, exact, atol=1e-15, rtol=1e-12)
+    if not two:
+        np.testing.assert_allclose(g, exact, atol=1e-15, rtol=1e-12)
     dg = np.where(chosen, rng.standard_normal(Z.shape), 0)
     dz = GATES[gate].pull(Z, g, dg)
     for z, kept, up, down in zip(Z[:20], chosen, dg, dz):
