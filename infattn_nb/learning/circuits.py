@@ -26,7 +26,6 @@ from .descent_step import Counts, of_each, random_circuits
 from .layer_on_data import hidden_tokens, rows_read, spec_of
 from .trained import afford, kinds, start_of
 from ..numerics import checks
-from ..numerics.checks import ArrayLike
 from ..numerics.rng import Rng
 from ..numerics.softmax import shares, through_softmax
 from ..numerics.workers import pieces
@@ -436,40 +435,6 @@ class CircuitDescent(DescentEstimator):
     linearized: bool = False
     random_state: RandomState | Rng = None
     verbose: bool = False
-
-    def attention(self, X: ArrayLike, when: str = "end", *,
-                  layer: int = -1) -> np.ndarray:
-        """Attention weights, averaged over heads and networks, (Q, s) or (Q, s, s).
-
-        The shape is (Q, s, s) if several rows are read out, or below the last layer.
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        when
-            "end" or "start" of the training
-        layer
-            number of the layer, from the end if negative
-        """
-        return self._of_layer("attention", self._ready(X), when, layer)
-
-    def scores(self, X: ArrayLike, when: str = "end", *, layer: int = -1) -> np.ndarray:
-        """Scores of the row that is read out, before mask and softmax.
-
-        The shape is (networks, heads, Q, s). For several rows that are read out, and
-        below the last layer, it is (networks, heads, Q, s, s).
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        when
-            "end" or "start" of the training
-        layer
-            number of the layer, from the end if negative
-        """
-        return self._of_layer("scores", self._ready(X), when, layer)
 
     @property
     def circuits_(self) -> dict[str, dict]:

@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .trained import infinitely_many_heads, one_layer, torch_weights
 from ..numerics import checks
-from ..numerics.checks import ArrayLike
 from ..numerics.rng import Rng
 from ..training.losses import Loss
 
@@ -146,39 +145,6 @@ class AttentionDescent(DescentEstimator):
         weights = torch_weights(module)
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), head_width=m, init=weights, **options)
-
-    def attention(self, X: ArrayLike, when: str = "end") -> np.ndarray:
-        """Attention weights, averaged over heads and networks, (Q, s) or (Q, s, s).
-
-        The shape is (Q, s, s) if several rows are read out.
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        when
-            "end" or "start" of the training
-        """
-        return self._of_layer("attention", self._ready(X), when, -1)
-
-    def scores(self, X: ArrayLike, when: str = "end") -> np.ndarray:
-        """Scores of the row that is read out, before mask and softmax.
-
-        The shape is (networks, heads, Q, s), or (networks, heads, Q, s, s) if several
-        rows are read out.
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        when
-            "end" or "start" of the training
-        """
-        X = self._ready(X)
-        if self.heads == np.inf:
-            checks.reject("heads", "be finite for scores", "np.inf",
-                          "attention(X) returns the mean weights")
-        return self._of_layer("scores", X, when, -1)
 
     @property
     def kernel_error_(self) -> float:

@@ -196,6 +196,44 @@ class DescentEstimator(SequenceEstimator):
         f = self.values(X)[~self.diverged_]
         return Mixture(f, np.full(f.shape, noise), np.full(len(f), 1/len(f)))
 
+    def attention(self, X: ArrayLike, when: str = "end", *,
+                  layer: int = -1) -> np.ndarray:
+        """Attention weights, averaged over heads and networks, (Q, s) or (Q, s, s).
+
+        The shape is (Q, s, s) if several rows are read out, or below the last layer.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
+        when
+            "end" or "start" of the training
+        layer
+            number of the layer, from the end if negative
+        """
+        return self._of_layer("attention", self._ready(X), when, layer)
+
+    def scores(self, X: ArrayLike, when: str = "end", *, layer: int = -1) -> np.ndarray:
+        """Scores of the row that is read out, before mask and softmax.
+
+        The shape is (networks, heads, Q, s). For several rows that are read out, and
+        below the last layer, it is (networks, heads, Q, s, s).
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
+        when
+            "end" or "start" of the training
+        layer
+            number of the layer, from the end if negative
+        """
+        X = self._ready(X)
+        if self.heads == np.inf:
+            checks.reject("heads", "be finite for scores", "np.inf",
+                          "attention(X) returns the mean weights")
+        return self._of_layer("scores", X, when, layer)
+
     def tangent(self, X: ArrayLike, Z: ArrayLike | None = None, *,
                 when: str = "end") -> np.ndarray:
         """The tangent kernel of each network, which describes the effect of one step.
