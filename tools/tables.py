@@ -32,7 +32,7 @@ named (torch and transformers; some minutes for all).
 which default configs of model types in common use are read, nbs/data/types.csv
 (transformers; a second);
 
-    python tools/tables.py training [law width rates warm decay]
+    python tools/tables.py training [law width rates warm decay load]
 
 "Train your model at every finite width": nbs/data/train_your_model.json, all parts or
 some (some twenty minutes on one core; `law` takes torch and transformers);
@@ -868,8 +868,68 @@ def decay_part():
     return rows
 
 
+MIXTURE = dict(  # eight experts, of which each letter chooses two
+    model_type="olmoe",
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    intermediate_size=16,
+    num_experts=8,
+    num_experts_per_tok=2,
+    max_position_embeddings=32,
+    vocab_size=len(LETTERS),
+    initializer_range=0.6 / 32**0.5,
+)
+LOADS = {32: 16, 128: 8}  # networks of each width
+
+
+def load_row(n, size, trained):
+    "Shares of the letters of the busiest expert, step by step, in each block."
+    texts = [IDS[:24], IDS[24:48]]
+    net = widened(MIXTURE, texts, n)
+    program, logits = net.program(readout="lm")
+    routers = [b.name for b in program.parameters if b.name.endswith("mlp.gate")]
+    run = train(
+        program,
+        logits,
+        next_tokens(net),
+        width=n,
+        steps=20,
+        size=size,
+        rng=0,
+        optimizer="adamw",
+        learning_rate=0.01,
+        parametrization="mup",
+        base_width=32,
+        watch=program.routing(),
+        rate_factors={} if trained else dict.fromkeys(routers, 0.0),
+        **LEARNS,
+    )
+    shares = np.stack([run.choices(l).mean(2) for l in (0, 1)], axis=2)
+    chosen = np.stack([run.choices(l) for l in (0, 1)], axis=2)
+    return dict(
+        width=n,
+        routers=trained,
+        busiest=rounded(shares.max(-1)),  # networks, steps, blocks
+        unused=rounded((shares == 0).mean(-1)),
+        changed=rounded((chosen[:, -1] != chosen[:, 0]).any(-1).mean((0, 2))),
+        loss=rounded(run.loss.mean(0)),
+    )
+
+
+def load_part():
+    kinds = [(n, size, trained) for n, size in LOADS.items() for trained in (1, 0)]
+    return [load_row(n, size, bool(trained)) for n, size, trained in kinds]
+
+
 PARTS = dict(
-    law=law_part, width=width_part, rates=rates_part, warm=warm_part, decay=decay_part
+    law=law_part,
+    width=width_part,
+    rates=rates_part,
+    warm=warm_part,
+    decay=decay_part,
+    load=load_part,
 )
 
 # Models of three families, trained by torch for a few steps from fresh weights: losses

@@ -179,7 +179,9 @@ def infattn_train(
     version:Param("Print the version and stop", # type: ignore[valid-type]
                   action="version")=f"infattn_nb {package_version('infattn_nb')}",
 ) -> None:
-    "Find the best learning rate at each width for a model given by its config.json."
+    """Find the best learning rate at each width for a model given by its config.json.
+
+    Mixtures of experts are trained without an auxiliary loss for an even load."""
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.numerics import checks

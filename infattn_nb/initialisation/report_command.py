@@ -100,7 +100,9 @@ def infattn_report(
     version:Param("Print the version and stop", # type: ignore[valid-type]
                   action="version")=f"infattn_nb {package_version('infattn_nb')}",
 ) -> None:
-    "Describe a transformer before training, on one page, from its config.json."
+    """Describe a transformer before training, on one page, from its config.json.
+
+    For mixtures of experts the page includes the load of the experts."""
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.numerics.files import ending_well, typed_number, typed_text
