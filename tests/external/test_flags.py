@@ -53,7 +53,7 @@ def test_flags_that_were_read_as_other_models(kind, change):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_every_flag(kind):
-    assert check(kind, [{}])["exact"] == (kind not in UNTRAINED)  # which are not trained
+    assert check(kind, [{}])["exact"] == (kind not in UNTRAINED)
     single = flags(kind)
     assert single or kind in ("nomic_bert", "clip_text_model", "clip_vision_model")
     check(kind, single)
