@@ -12,6 +12,7 @@ from functools import cache, cached_property
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import truncnorm
@@ -128,9 +129,9 @@ class Config(Entries):
         for more in (FAMILIES[kind].defaults, config):
             acting = set(FAMILIES[kind].reads.split())
             for names in (_WIDTH, _HEADS, _LAYERS):
-                names = [x for x in names if x not in _PARTICULAR or x in acting]
-                if any(more.get(x) is not None for x in names): # under another name
-                    entries = {k: v for k, v in entries.items() if k not in names}
+                ours = {x for x in names if x not in _PARTICULAR or x in acting}
+                if any(more.get(x) is not None for x in ours): # under another name
+                    entries = {k: v for k, v in entries.items() if k not in ours}
             if more.get("rope_scaling"): # in the place of a family's own
                 entries = {k: x for k, x in entries.items() if k != "rope_parameters"}
             entries = entries | more
@@ -418,7 +419,8 @@ class Config(Entries):
             qk_norm=norm if self.has_qk_norm else None, joint_norm=family.joint_norm,
             softcap=self.get("attn_logit_softcapping"),
             bias=alibi(H, positions) if family.alibi else None,
-            var_q=n*var["q"], var_k=n*var["k"], var_v=n*var["v"], var_o=H*m*var["o"]/out,
+            var_q=n*var["q"], var_k=n*var["k"], var_v=n*var["v"],
+            var_o=H*m*var["o"]/out,
             var_sink=var["q"] if family.sinks else None)
         if family.distances:
             shared |= dict(buckets=buckets_of(positions), var_distance=self.variance)
@@ -587,7 +589,8 @@ class Config(Entries):
         places = np.stack(np.meshgrid(*centres, indexing="ij"), -1).reshape(-1, 2)
         angles = (2*np.pi*places[:, :, None]*θ).reshape(len(places), -1)
         still = np.zeros((self.tokens_before, angles.shape[1]))
-        return Rotary(1., table=np.concatenate([still, angles]))
+        table: Any = np.concatenate([still, angles])
+        return Rotary(1., table=table)
 
     @property
     def tokens_before(self):

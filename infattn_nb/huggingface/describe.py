@@ -329,7 +329,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     if first and getattr(b, "norm_first", family.place) in (False, "post"):
         place = "post"
     eps = None if isinstance(family.eps, str) else family.eps
-    return Block(attention, mlp, place, norm=norm_of(first + last, like, family.gain, eps),
+    norm = norm_of(first + last, like, family.gain, eps)
+    return Block(attention, mlp, place, norm=norm,
                  bare_attention=bare,
                  parallel=bool(getattr(b, "use_parallel_residual", family.parallel)),
                  branch_scale=getattr(b, "residual_multiplier", 1.))

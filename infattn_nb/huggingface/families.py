@@ -12,7 +12,7 @@ import re
 import tomllib
 from difflib import get_close_matches
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,8 @@ class Tensor(NamedTuple):
     name: str # * = number of the block, # = number of an expert
     roles: tuple # roles of matrices "q" … "3", one after another; or one word
     layout: str = "out" # (out, in); "in": (in, out); "heads": q, k, v head by head;
-    # "quarters": each matrix a quarter at a time; "experts": (experts, out, in); "experts_in": (experts, in, out), roles in turn
+    # "quarters": each matrix a quarter at a time; "experts": (experts, out, in);
+    # "experts_in": (experts, in, out), roles in turn
     when: str = "" # only if this entry of the config is true; "!…": if it is false;
     # "&…": if it is true, with its module
     numbers: tuple = () # numbers of blocks in its name; () = 0, 1, …
@@ -207,7 +208,7 @@ class Family(NamedTuple):
     branch_scale: str = "" # entry of the factor of the branches, one per coordinate
     projected: bool = False # does a matrix follow the embeddings, if widths differ?
     rule: str = "one" # of the standard deviations: see `Config.variances`
-    cutoff: float | str | None = None # σ's cut, absolute, or an entry with its ratio to σ
+    cutoff: float | str | None = None # where normal entries end, or an entry in σ
     grid: bool = False # do pairs of coordinates rotate by rows and columns of patches?
     scaling: bool = True # does the attribute contain all of the factor of the scores?
     distances: bool = False # does each head have a number per bucket of distances?
@@ -246,7 +247,7 @@ class Family(NamedTuple):
             fit = [x for x in layout if all(bool(get(word[1:])) == (word[0] == "&")
                                             for word in x.marks if word[0] in "!&")]
             return list({x.name: x for x in fit}.values()) # a later line counts
-        own = dict(layouts=tuple(map(there, self.layouts)))
+        own: dict[str, Any] = dict(layouts=tuple(map(there, self.layouts)))
         if isinstance(self.rotary, str):
             own["rotary"] = get(self.rotary) == "rotary"
         if self.pre_if and get(self.pre_if):

@@ -156,7 +156,7 @@ def norm_of(norms, # modules
                       f"{norms[0]!r:.40} and others", REMEDY)
     return found[0] if found else None
 
-def _one_norm(module, like, gain, own):
+def _one_norm(module, like, gain=1., own=None):
     eps = first_of(module, "eps", "variance_epsilon")
     eps = own if eps is None else eps
     shape = getattr(module, "normalized_shape", None)

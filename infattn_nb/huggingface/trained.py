@@ -78,8 +78,8 @@ def _say_what_is_left_out(entries):
                     "precision, as in torch's eval mode, by the given loss alone")
 
 _DROPOUT = """activation_dropout attention_dropout attention_probs_dropout_prob
-attn_pdrop dropout embd_pdrop embed_dropout embedding_dropout hidden_dropout hidden_dropout_prob
-resid_dropout resid_pdrop residual_dropout""".split()
+attn_pdrop dropout embd_pdrop embed_dropout embedding_dropout hidden_dropout
+hidden_dropout_prob resid_dropout resid_pdrop residual_dropout""".split()
 _PRECISE = {None, "float32", "float64"}
 
 class Trained:

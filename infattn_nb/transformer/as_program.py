@@ -129,7 +129,6 @@ class Drawn:
 
     def branch_scaled(self, Y, l, number):
         "The output of a branch with factors of its own; None without them."
-        return
 
     def entered(self, network):
         "The embeddings, as input of the first norm or block."

@@ -535,7 +535,7 @@ class SelfAttention(Branch, AttentionSpec):
 
     def _dressed(self, Q, positions):
         "Queries or keys, normalised and rotated."
-        if self.rotates_first:
+        if self.rotates_first and self.rotary is not None:
             Q = self.rotary._turned(Q, positions)
         if self.qk_norm is not None:
             Q = self.qk_norm.of_rows(Q, self._normed_axes)
@@ -546,6 +546,7 @@ class SelfAttention(Branch, AttentionSpec):
     def _undressed(self, d, Q, positions):
         "Gradients of queries or keys before norm and rotation."
         if self.rotates_first:
+            assert self.rotary is not None and self.qk_norm is not None
             Q = self.rotary._turned(Q, positions)
             d = self.qk_norm.back_rows(d, Q, self._normed_axes)
         if self.rotary is not None:

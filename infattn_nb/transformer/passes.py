@@ -84,7 +84,8 @@ class Projection(Part):
             source of random numbers
         """
         b, s = x.mean.shape
-        zero = Stream(n, np.zeros((b, s)), np.zeros((b, s, 0)), np.zeros((b, s, coords)))
+        empty = np.zeros((b, s, 0))
+        zero = Stream(n, np.zeros((b, s)), empty, np.zeros((b, s, coords)))
         return add(zero, self.var*x.gram(), rng).total
 
     def backward(self, g: Gradient, x: Stream, before: Stream,
