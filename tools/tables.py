@@ -1121,7 +1121,7 @@ def ranks_part(n=256, steps=20):
                 rows.append(
                     dict(optimizer=optimizer, stabilised=stabilised, rank=rank)
                     | dict(rates=short(grid))
-                    | dict(loss=[None if np.isinf(x) else short(x) for x in means])
+                    | dict(loss=[None if np.isinf(x) else short(x)[0] for x in means])
                 )
     return rows
 
