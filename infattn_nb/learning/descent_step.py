@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['BLOCK_NUMBERS', 'Dynamics', 'dynamics', 'Counts', 'LayerView', 'Architecture', 'Networks', 'of_each', 'joined',
            'Trainable', 'Factored', 'factor_step', 'answered', 'noisy', 'narrowed', 'Circuits', 'circuit_step',
-           'rules_of', 'power', 'square_power', 'circuits_from', 'random_circuits', 'of_seeds', 'one_layer_start',
-           'at_rest', 'explicit_start', 'Reply', 'forward', 'cut', 'summed', 'last', 'networks_first', 'backward',
-           'sideways', 'slopes', 'OneLayer', 'Linearised', 'linearised']
+           'rules_of', 'carry_of', 'power', 'square_power', 'circuits_from', 'random_circuits', 'of_seeds',
+           'one_layer_start', 'at_rest', 'explicit_start', 'Reply', 'forward', 'cut', 'summed', 'last',
+           'networks_first', 'backward', 'sideways', 'slopes', 'OneLayer', 'Linearised', 'linearised']
 
 # %% ../../nbs/learning/descent_step.ipynb #takes
 from dataclasses import dataclass, replace
@@ -333,21 +333,30 @@ def circuit_step(x, # (N, J, …)
 @lru_cache
 def rules_of(counts, J, S, how): # (J, J, ·), (J, ·), (J, J, ·); S and the carry in bytes
     "What a step carries, the parts of a gradient, and roots of the noise's covariances."
-    carried, noise = how
-    S, C = (np.frombuffer(x).reshape(min(J, 2), -1) for x in (S, carried))
-    carry, root = np.zeros((2, J, J, len(counts)))
+    carry, noise = how
+    S, C = (np.frombuffer(x).reshape(min(J, 2), -1) for x in (S, carry))
+    s = C @ S[:, 0]
     along = np.zeros((J, len(counts)))
+    root = np.zeros((J, J, len(counts)))
     for n, k in enumerate(counts):
-        for j in range(min(J, k + 1)):
-            found = np.convolve(power(C[:, 0], k - j), power(C[:, -1], j))[:J]
-            carry[:len(found), j, n] = found
-        found = k*np.convolve(np.ones(len(C)), power(C @ S[:, 0], k - 1))[:J]
+        found = k*np.convolve(np.ones(len(C)), power(s, k - 1))[:J]
         along[:len(found), n] = found
         if noise:
             before = C @ S @ C.T
             fresh = square_power(before + noise**2, k) - square_power(before, k)
             root[:len(fresh), :len(fresh), n] = eigen_root(fresh)
-    return carry, along, root
+    return carry_of(counts, J, carry), along, root
+
+@lru_cache
+def carry_of(counts, J, carry): # (J, J, ·)
+    "What a step makes of the kinds of products."
+    C = np.frombuffer(carry).reshape(min(J, 2), -1)
+    found = np.zeros((J, J, len(counts)))
+    for n, k in enumerate(counts):
+        for j in range(min(J, k + 1)):
+            column = np.convolve(power(C[:, 0], k - j), power(C[:, -1], j))[:J]
+            found[:len(column), j, n] = column
+    return found
 
 def power(p, k): # coefficients
     "The k-th power of a polynomial."
