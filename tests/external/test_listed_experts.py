@@ -11,7 +11,7 @@ from wrong_calls import rejects
 
 from infattn_nb import from_torch, weights_of
 from infattn_nb.huggingface import init_table, initialise
-from infattn_nb.transformer.parts import same
+from infattn_nb.transformer.parts import same as equal_parts
 
 pytestmark = TORCH
 LISTED = MIXTURES[:3]
@@ -25,7 +25,7 @@ def test_lists_are_read_as_one_tensor(kind):
     two = with_lists(deepcopy(one))
     a, b = (from_torch(x, texts=TEXTS) for x in (one, two))
     assert a.source.kind == b.source.kind == kind
-    assert all(same(*pair) for pair in zip(a.blocks, b.blocks, strict=True))
+    assert all(equal_parts(*pair) for pair in zip(a.blocks, b.blocks, strict=True))
     of_a, of_b = weights_of(a, one), weights_of(b, two)
     assert of_a.keys() == of_b.keys()
     for name, x in of_a.items():
