@@ -526,6 +526,10 @@ def small_config(cls, deep=0):
         change["rope_parameters"] = (given["rope_parameters"] or {}) | dict(
             mrope_section=[2, 3, 3]
         )
+    if "attention_types" in given:  # of every layer
+        change["attention_types"] = [[["global", "local"], SMALL["num_layers"] // 2]]
+    if cls.model_type == "esm":
+        change["pad_token_id"] = 0
     parts = {k: getattr(own, k, None) for k in given} if deep < 3 else {}
     return cls(
         **change

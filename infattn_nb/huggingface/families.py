@@ -259,6 +259,11 @@ class Family(NamedTuple):
         if own.get("rotary"): # in the place of a table of positions
             own["layouts"] = tuple([x for x in layout if x.roles != ("position",)]
                                    for layout in own["layouts"])
+        if self.projected and get("embedding_size") in (None, get("hidden_size")):
+            maps = [x.name.removesuffix("weight") for layout in own["layouts"]
+                    for x in layout if x.roles == ("map",)]
+            own["layouts"] = tuple([x for x in layout if not x.name.startswith(tuple(maps))]
+                                   for layout in own["layouts"])
         return self._replace(**own)
 
     def as_in_module(self, body): # a module

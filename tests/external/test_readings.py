@@ -380,7 +380,7 @@ ODD = {
     "gpt_neox_japanese": (
         dict(),
         "the description agrees if its branches come one after another",
-    ),
+    )
 }
 
 
