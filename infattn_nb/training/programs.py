@@ -905,7 +905,7 @@ def _trained(plan, matrices):
     if not np.iterable(things) or not len(things := list(things)):
         checks.reject("matrices", "contain at least one trained matrix",
                       f"{matrices!r:.40}", "pass a list of matrices, or None for all")
-    found = set()
+    found: set = set()
     for W in things:
         adapters = isinstance(W, str) and W == "adapters"
         found |= _adapters(plan) if adapters else {_named(plan, W, "matrices")}

@@ -97,7 +97,8 @@ class Adapters(Part):
 # %% ../../nbs/transformer/adapters.ipynb #ad-config
 _READ = {"r": "rank", "lora_alpha": "alpha", "target_modules": "on",
          "use_rslora": "rank_stabilised", "init_lora_weights": "start"}
-_STARTS = {True: {}, False: {"starts_at_zero": None}, "gaussian": {"start": "normal"}}
+_STARTS: dict[Any, dict] = {True: {}, False: {"starts_at_zero": None},
+                           "gaussian": {"start": "normal"}}
 _IDLE = """peft_type auto_mapping base_model_name_or_path fan_in_fan_out inference_mode
 peft_version revision runtime_config task_type loftq_config megatron_core
 qalora_group_size""".split()
