@@ -19,7 +19,8 @@ from numpy.random import default_rng
 from scipy.signal import convolve2d
 
 from .layer_on_data import Layer, attend, averaged, on_one_axis
-from .layer_on_data import back_to_scores, raw_scores, scores_back, training_layer
+from .layer_on_data import back_to_scores, raw_scores
+from .layer_on_data import scores_back, training_layer
 from ..numerics.linalg import bartlett, eigen_root
 from ..numerics.softmax import through_softmax
 from ..training.run import largest_eigenvalues
@@ -331,8 +332,8 @@ def circuit_step(x, # (N, J, …)
     return x
 
 @lru_cache
-def rules_of(counts, J, S, how): # (J, J, ·), (J, ·), (J, J, ·); S and the carry in bytes
-    "What a step carries, the parts of a gradient, and roots of the noise's covariances."
+def rules_of(counts, J, S, how): # (J, J, ·), (J, ·), (J, J, ·)
+    "Carry, parts of a gradient, and roots of the noise's covariances; S is in bytes."
     carry, noise = how
     S, C = (np.frombuffer(x).reshape(min(J, 2), -1) for x in (S, carry))
     s = C @ S[:, 0]
