@@ -475,7 +475,7 @@ def test_a_module_is_read_itself():
     assert again["transformer.h.0.ln_1"].shape == (16,)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2", "mixtral", "gpt_oss"])
 def test_weights_start_as_the_module_draws_them(kind):
     "Without `init`: sizes of all weights, and what starts as a constant."
     with in_double():
@@ -491,6 +491,13 @@ def test_weights_start_as_the_module_draws_them(kind):
             continue
         chance = 6 / np.sqrt(2 * x.size) + 6 / np.sqrt(2 * ours.size)
         assert abs(np.log(ours.std() / x.std())) < chance
+
+
+def test_routers_and_sinks_start_with_the_variance_of_the_config():
+    program, _ = from_config(config("gpt_oss"), TEXTS).program()
+    found = {b.name: b.var for b in program.parameters}
+    for name in ("mlp.router", "mlp.router.bias", "self_attn.sinks"):
+        assert found[f"model.layers.1.{name}"] == pytest.approx(0.3**2)
 
 
 def test_what_cannot_be_trained_is_said():
