@@ -136,6 +136,12 @@ MIXTURES = "mixtral", "qwen3_moe", "olmoe", "gpt_oss", "granitemoe", "phimoe"
 UNTRAINED = ("mpnet",)  # of which no programs are written
 
 
+RENAMED = (  # whose parts other families have too: nightly
+    "exaone4 seed_oss ministral deit vit_mae dinov2 clip_vision_model hubert "
+    "audio-spectrogram-transformer clip_text_model granitemoe"
+).split()
+
+
 def config(kind, **more):
     c = transformers.AutoConfig.for_model(kind, **BASE | FAMILIES[kind] | more)
     c._attn_implementation = "eager"

@@ -530,6 +530,8 @@ def small_config(cls, deep=0):
         change["attention_types"] = [[["global", "local"], SMALL["num_layers"] // 2]]
     if cls.model_type == "esm":
         change["pad_token_id"] = 0
+    if cls.model_type == "nemotron":  # its library does not make its default
+        change["num_key_value_heads"] = SMALL["num_attention_heads"]
     parts = {k: getattr(own, k, None) for k in given} if deep < 3 else {}
     return cls(
         **change

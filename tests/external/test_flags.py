@@ -6,7 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from model_families import FAMILIES, UNTRAINED
+from conftest import nightly
+from model_families import FAMILIES, RENAMED, UNTRAINED
 from model_flags import TEXTS, choices, flags, in_double, outcome, pairs
 from with_transformers import TORCH, torch, transformers
 
@@ -51,7 +52,7 @@ def test_flags_that_were_read_as_other_models(kind, change):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", nightly(FAMILIES, *RENAMED))
 def test_every_flag(kind):
     assert check(kind, [{}])["exact"] == (kind not in UNTRAINED)
     single = flags(kind)

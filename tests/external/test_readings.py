@@ -17,6 +17,7 @@ from model_families import (
     BODIES,
     FAMILIES,
     GROUPED,
+    RENAMED,
     config,
     model,
     n,
@@ -40,7 +41,7 @@ def test_every_family_is_here():
     assert set(MODELS) - {"gemma3"} == set(FAMILIES)
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", nightly(FAMILIES, *RENAMED))
 @pytest.mark.long
 def test_the_module_runs_as_it_is_read(kind):
     """Each family, verified by running, and read as its config is; its table names its
