@@ -84,8 +84,16 @@ class Adapters(Part):
             return 0.
         return 1/(3*columns) if self.start == "uniform" else 1/self.rank**2
 
-    def named(self, layer, role): # the element of `on` that names a matrix, or None
-        "The target that a matrix belongs to, by its layer's name or by its role."
+    def target_of(self, layer: str, role: str) -> Any:
+        """The element of `on` that names a matrix, or None.
+
+        Parameters
+        ----------
+        layer
+            name of its layer in the model
+        role
+            "q", "k", "v", "o", "1", "2" or "3"
+        """
         for target in self.on:
             if isinstance(target, re.Pattern):
                 if target.fullmatch(layer):
@@ -184,7 +192,7 @@ class LowRank:
         "(α/r) B A x for each row x of X; None if the matrix has no adapter."
         layer, alone = self.weights.layer_of(l, role)
         self.layers[layer] = True
-        target = self.adapters.named(layer, role)
+        target = self.adapters.target_of(layer, role)
         of_expert = role in MLP_MATRICES and head is not None
         if target is None or of_expert and target == "all":
             return None
