@@ -403,7 +403,8 @@ def _window(a, family):
 # %% ../../nbs/huggingface/describe.ipynb #mo-rotary
 def _turning(body, a):
     "The part of a module that rotates, and the prefix of its attributes."
-    turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)
+    turn = first_of(body, "rotary_emb", "rotary_embeddings") or \
+        getattr(a, "rotary_emb", None)
     kind = first_of(a, "layer_type", "attention_type")
     if kind is None and hasattr(turn, "full_attention_inv_freq"):
         near = getattr(a, "sliding_window", None) is not None

@@ -1231,6 +1231,7 @@ def test_every_entry_that_is_read_in_every_family(kind):
         "use_parallel_residual",
         "rotary_dim",
         "clip_qkv",
+        "position_embedding_type",
         "num_experts_per_tok",  # of phimoe, which has two
     }
 
