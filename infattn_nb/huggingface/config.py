@@ -25,7 +25,8 @@ from ..transformer.parts import MATRICES, Norm
 from ..transformer.passes import Projection
 from ..transformer.stream import embedding_cov, several, text_labels
 from ..numerics import checks
-from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head, MODELS, READY
+from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head
+from .families import MODELS, READY
 from .families import named_in, near, nearest_family
 from .masks import alibi, buckets_of, windowed
 from .measure import clamped

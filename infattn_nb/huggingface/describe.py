@@ -31,7 +31,8 @@ from .measure import clamped, explicit
 from .measure import first_of
 from .measure import norm_of
 from .measure import settled, shifted, variances_of
-from .recognise import ACT, check_parts, has_experts, reach, reach_each
+from .recognise import ACT, check_parts, has_experts
+from .recognise import reach, reach_each
 
 # %% ../../nbs/huggingface/describe.ipynb #mo-parts
 class Reading(NamedTuple):
@@ -248,8 +249,8 @@ def _check_no_biases(block, path, tensor, found):
     if b is not None and b.any():
         l = found.blocks.index(block)
         checks.reject("module", "have experts whose biases are zero, as initialised",
-                      f"values of size {np.sqrt(np.mean(b*b)):.2g} in {beside} of block "
-                      f"{l}", "set them to zero, e.g. with nn.init.zeros_")
+                      f"values of size {np.sqrt(np.mean(b*b)):.2g} in {beside} of "
+                      f"block {l}", "set them to zero, e.g. with nn.init.zeros_")
 
 def _check_sides(matrices): # matrices of one block, (out, in)
     "Reject matrices whose inputs and outputs have different widths."

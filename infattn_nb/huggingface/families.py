@@ -262,7 +262,8 @@ class Family(NamedTuple):
         if self.projected and get("embedding_size") in (None, get("hidden_size")):
             maps = [x.name.removesuffix("weight") for layout in own["layouts"]
                     for x in layout if x.roles == ("map",)]
-            own["layouts"] = tuple([x for x in layout if not x.name.startswith(tuple(maps))]
+            away = tuple(maps)
+            own["layouts"] = tuple([x for x in layout if not x.name.startswith(away)]
                                    for layout in own["layouts"])
         return self._replace(**own)
 

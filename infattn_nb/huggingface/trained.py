@@ -577,8 +577,8 @@ def _check_logits(net, module, program, outputs, arrays):
                       "largest", "read this module itself, with from_torch, and check "
                       "its config")
 
-def _matched(layout, named, head, prefix=""): # {(tensor's name, block from 1): name in the module}
-    "The parameter that contains each tensor."
+def _matched(layout, named, head, prefix=""):
+    "The parameter with each tensor, {(tensor's name, block from 1): its name}."
     found = {}
     for name, x in named.items():
         if lora := _LORA.search(name):

@@ -18,7 +18,8 @@ import numpy as np
 from ..transformer.block import altered
 from ..transformer.experts import Experts
 from ..transformer.network import Transformer
-from ..transformer.parts import DISTANCE, LAST_MATRICES, MATRICES, ROUTER, SINK, same
+from ..transformer.parts import DISTANCE, LAST_MATRICES, MATRICES
+from ..transformer.parts import ROUTER, SINK, same
 from ..numerics import checks
 from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import pieces

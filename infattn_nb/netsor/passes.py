@@ -514,7 +514,8 @@ class PassPlan:
                 self.parts.pop(old, None) # another thread may have added it
             plan = PassPlan(self.program, key, self.n, others=others,
                             dense=self.dense, entrywise=self.entrywise,
-                            matrices=self.trained, widening=self.widening, dtype=self.dtype)
+                            matrices=self.trained, widening=self.widening,
+                            dtype=self.dtype)
             self.parts[key] = plan
         return plan
 

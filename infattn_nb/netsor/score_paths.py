@@ -1140,8 +1140,8 @@ class Paths:
         for h in self.stacks.nodes:
             for x in () if isinstance(h, Score) else h.args:
                 if any(getattr(b, "uniform", False) for b in bases(x)):
-                    checks.reject("program", "have uniform vectors in scores only if it "
-                                  "is infinitely wide", "one elsewhere", "start "
+                    checks.reject("program", "have uniform vectors in scores only if "
+                                  "it is infinitely wide", "one elsewhere", "start "
                                   "them as normal ones, without `uniform`")
 
     @property

@@ -410,7 +410,7 @@ MUP = {
     "input": Powers(0., 1., 0., .5), # fixed number of columns: patches of images
     "vector": Powers(0., 1., 0., 0.), # biases, gains, embeddings, rows of a tied head
     "untied head": Powers(.5, 1., 0., 0.), # σ/√n times √n; its logits are divided by n
-    "adapter A": Powers(0., -1., -1., 0.), # a fixed number of rows, drawn for this width
+    "adapter A": Powers(0., -1., -1., 0.), # a fixed number of rows; drawn as is
     "adapter B": Powers(0., 1., 0., 0.), # a fixed number of columns
     "output": Powers(-.5, -1., -1., -.5), # readouts
     "router": Powers(0., -1., -1., -.5), # its logits are sums that are not divided

@@ -34,8 +34,8 @@ class Adapters(Part):
     on
         matrices, by their roles ("q", "k", "v", "o" of attention; "1", "2", "3" of an
         MLP) or by the names of their layers in the model, such as "c_attn" or
-        "self_attn.q_proj"; "all": every matrix of the blocks. A layer that holds several
-        matrices has one A if it is named, and one A per matrix if roles are given
+        "self_attn.q_proj"; "all": every matrix of the blocks. A layer that holds
+        several matrices has one A if it is named, and one per matrix if roles are given
     starts_at_zero
         "B" or "A"; None: both are random
     rank_stabilised
@@ -137,7 +137,7 @@ def adapters_of(given): # Adapters, or None
     start = found.pop("start", True)
     if not isinstance(start, (bool, str)) or start not in _STARTS:
         checks.reject("init_lora_weights", "be true, false or 'gaussian'",
-                      f"{start!r:.40}", "draw the start otherwise, and pass it by init=")
+                      f"{start!r:.40}", "pass another start by init=")
     if isinstance(found.get("on"), str):
         on = found["on"]
         found["on"] = "all" if on == "all-linear" else re.compile(on)
@@ -207,8 +207,8 @@ class LowRank:
         shape = int(rows*self.width), length
         shape = (shape[0], length*heads) if reads else (shape[0]*heads, length)
         if self.adapters.rank > min(shape):
-            checks.reject("rank", f"be at most {min(shape)} for {layer!r}, of {shape[0]} "
-                          f"rows and {shape[1]} columns", self.adapters.rank,
+            checks.reject("rank", f"be at most {min(shape)} for {layer!r}, of "
+                          f"{shape[0]} rows and {shape[1]} columns", self.adapters.rank,
                           "choose a smaller one, or leave out this matrix")
         about = l, role, head, parts
         A = self._vectors("A", f"{whole}.lora_A", head if reads else None, shape[1],
@@ -242,4 +242,4 @@ class LowRank:
             if target not in self.hit:
                 shown = ", ".join(list(self.layers)[:8])
                 checks.reject("on", "name matrices of the blocks", f"{target!r:.40}",
-                              f"the layers are {shown}, …; roles are q, k, v, o, 1, 2, 3")
+                              f"layers are {shown}, …; roles are q, k, v, o, 1, 2, 3")

@@ -307,8 +307,8 @@ class ExpertGate:
     """Weights of experts as a function of rows of logits.
 
     With a bias, each row contains m logits and then m numbers that are added to them;
-    the latter have the weight zero. If the k-th and the next logit differ by less than 1e-10, an error is raised: the
-    derivative does not exist at ties."""
+    the latter have the weight zero. If the k-th and the next logit differ by less than
+    1e-10, an error is raised: the derivative does not exist at ties."""
     gate: str # as in `Experts`
     chosen: int # k
     bias: bool = False
