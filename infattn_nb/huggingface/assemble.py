@@ -25,9 +25,9 @@ from .beside import first_position, most_positions, reads_images
 from .beside import verified
 from .config import Config, beside_fixed, labels_of, patches_cov
 from .describe import with_variances
-from .draws import bias_unlike_a_draw, some_rows, unlike_a_draw
+from .measure import bias_unlike_a_draw, some_rows, unlike_a_draw
 from .families import HEADS, Head
-from .masks import both_allow, masked_by, of_torch
+from .recognise import both_allow, masked_by, of_torch
 from .measure import as_array
 from .module import config_of, reading_of
 from .recognise import outside

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..numerics import checks
 from ..transformer.parts import MATRICES
-from .enlarge import enlarged
+from .factors import enlarged
 from .families import biases_apart, neighbours_apart
 from .measure import REMEDY, as_array, rounding
 from .verified import between_norms, check_blocks, in_eval_mode

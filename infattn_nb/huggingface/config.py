@@ -28,7 +28,7 @@ from ..numerics import checks
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head
 from .families import MODELS, READY
 from .families import named_in, near, nearest_family
-from .masks import alibi, buckets_of, windowed
+from .recognise import alibi, buckets_of, windowed
 from .measure import clamped
 
 # %% ../../nbs/huggingface/config.ipynb #co-entries

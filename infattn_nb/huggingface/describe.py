@@ -21,11 +21,11 @@ from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
 from ..transformer.parts import DISTANCE, MATRICES, ROUTER, SINK, Norm
 from ..numerics import checks
 from .config import Config
-from .draws import given_biases, warn_of_training
+from .measure import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family
 from .families import Tensor, is_in, is_norm
 from .families import biases_apart, neighbours_apart
-from .masks import alibi, buckets_of, windowed
+from .recognise import alibi, buckets_of, windowed
 from .measure import REMEDY, activation_of, as_array
 from .measure import clamped, explicit
 from .measure import first_of

@@ -16,7 +16,7 @@ from ..numerics import checks
 from .config import Config
 from .describe import Reading, built_of, parts_of
 from .describe import with_biases, with_tensors
-from .draws import check_drawn, tables_unlike_draws
+from .measure import check_drawn, tables_unlike_draws
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML
 from .families import named_in
 from ..transformer.passes import Projection

@@ -21,7 +21,7 @@ from ..transformer.parts import MATRICES, MLP_MATRICES, Norm, matrices_of
 from ..numerics import checks
 from .describe import Parts, Reading, bias_tensor, biases_of
 from .describe import built_of, heads_of
-from .draws import check_drawn, tables_unlike_draws
+from .measure import check_drawn, tables_unlike_draws
 from .families import EMBEDDINGS, Family, Tensor, near
 from .measure import as_array, first_of, norm_of
 from .recognise import check_tensors

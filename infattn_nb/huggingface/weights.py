@@ -26,8 +26,8 @@ from ..numerics.workers import pieces
 from .beside import verified
 from .config import Config
 from .describe import Reading
-from .enlarge import held_now
-from .draws import is_frozen
+from .factors import held_now
+from .measure import is_frozen
 from .factors import branch_factor, folded, score_factor
 from .families import EMBEDDINGS, Tensor, is_in
 from .module import config_of, read_module
