@@ -4,17 +4,24 @@
 
 # %% auto #0
 __all__ = ['PANELS', 'Panel', 'width_said', 'Alike', 'Entropies', 'Matrices', 'Queries', 'Widths', 'Focused', 'panels_of',
-           'styles', 'six_panels']
+           'styles', 'six_panels', 'picture_of', 'of_few_colours', 'html_of', 'shape_said', 'made_with']
 
 # %% ../../nbs/initialisation/panels.ipynb #takes
+import re
+from base64 import b64encode
+from html import escape
+from importlib import resources
+from io import BytesIO
+from string import Template
 from textwrap import wrap
 
 import numpy as np
 
 from ..plotting import bold_dashes, lines, package_style, pattern, styled
-from .diagnosis import GRADIENTS, MATRIX_NAMES, living_norms
-from .diagnosis import score_ratio
-from .diagnosis import spread, typical_norm
+from .diagnosis import GRADIENTS, MATRIX_NAMES, counted
+from .diagnosis import living_norms, score_ratio, spread
+from .diagnosis import typical_norm
+from ..numerics.files import picture
 
 # %% ../../nbs/initialisation/panels.ipynb #pa-names
 def _ink():
@@ -254,3 +261,106 @@ def six_panels(panels, # result of panels_of
         if lines:
             fig.set_layout_engine("none")
     return fig
+
+# %% ../../nbs/initialisation/panels.ipynb #ht-html
+_SHADES = .15, .3, .5, .75, 1. # shades of each colour, where thin lines overlap
+_OF_WEIGHTS = np.linspace(.05, .95, 19) # shades of the first colour, for weights
+_WIDE, _HIGH = 1090, 780 # pixels of a picture, twice a column of the page
+_FINENESS = 200, 150, 110, 80 # points per inch, from the finest to the coarsest
+_MOST_BYTES = 30_000 # largest size of a picture
+
+def picture_of(panel) -> str:
+    "A panel as HTML; in dark mode the page inverts it and restores its hues."
+    from matplotlib.backends.backend_agg import FigureCanvasAgg # late: it takes time
+    from matplotlib.figure import Figure
+    with styled(*styles()):
+        fig = Figure(figsize=(_WIDE/200, _HIGH/200))
+        FigureCanvasAgg(fig)
+        panel.draw(fig.subplots())
+        for dpi in _FINENESS: # hundreds of thin lines take more bytes
+            few = of_few_colours(picture(fig, "png", dpi=dpi))
+            if len(few) <= _MOST_BYTES:
+                break
+    image = b64encode(few).decode()
+    return (f'<h3>{escape(panel.title)}</h3>'
+            f'<img src="data:image/png;base64,{image}" '
+            f'alt="{escape(panel.alt_text())}" width="{_WIDE}" height="{_HIGH}">')
+
+def of_few_colours(png: bytes) -> bytes:
+    "The picture, reduced to shades of the style's colours, so that it has fewer bytes."
+    from matplotlib import rcParams # late: it takes time
+    from matplotlib.colors import to_rgb
+    from PIL import Image
+    named = [*rcParams["axes.prop_cycle"].by_key()["color"], rcParams["text.color"]]
+    colours = np.array([to_rgb(colour) for colour in named])
+    shades = np.concatenate([*(1 - share*(1 - colours) for share in _SHADES),
+                             1 - _OF_WEIGHTS[:, None]*(1 - colours[0])])
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.rint(255*np.vstack([[1., 1., 1.], shades])).astype(int)
+                       .ravel().tolist())
+    few = Image.open(BytesIO(png)).convert("RGB").quantize(
+        palette=palette, dither=Image.Dither.NONE)
+    held = BytesIO()
+    few.save(held, "png", optimize=True)
+    return held.getvalue()
+
+def _number(x):
+    if abs(x) >= 1e3:
+        return f"{x:,.0f}" if x < 1e9 else "∞" if x == np.inf else f"{x:.1e}"
+    return f"{x:.3g}"
+
+def _table(frame, caption):
+    "A DataFrame as a table that scrolls."
+    named = frame.rename_axis(index=None, columns=frame.index.name)
+    table = named.to_html(border=0, float_format=_number, na_rep="–")
+    table = re.sub(r"<tr>\s*<th>", '<tr><th scope="row">', table)
+    return (f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">'
+            f"{table}</div>")
+
+def _verdict(v):
+    kinds = {"✓": ("fine", "fine"), "!": ("crossed", "threshold crossed")}
+    kind, word = kinds.get(v.mark, ("note", "worth knowing"))
+    text = v.text[:1].upper() + v.text[1:]
+    advice = f"<em>{escape(v.advice)}.</em>" if v.advice else ""
+    return (f'<li class="{kind}"><b>{escape(v.name)}: {word}</b>{escape(text)}. '
+            f"{advice}</li>")
+
+def _list(verdicts):
+    return "\n".join(map(_verdict, verdicts))
+
+def _against(r):
+    "The sentences of another report, and a table of the numbers of both."
+    if r.against is None:
+        return ""
+    other = r.against
+    return (f"<h2>Comparison with {escape(other.title)}</h2>"
+            f'<ul class="verdicts">{_list(other.verdicts)}</ul>'
+            f'{_table(r.comparison, "Numbers of both reports")}')
+
+# %% ../../nbs/initialisation/panels.ipynb #ht-page
+def html_of(r): # a Report
+    "The report as one HTML page, which loads no other files."
+    page = resources.files("infattn_nb.initialisation").joinpath("report.html")
+    source = "<details><summary>The config</summary><pre>{}</pre></details>"
+    ε = r.thresholds.max_width_spread
+    texts = dict(
+        title=r.title, size=r.size, call=r.call, readout=r.readout,
+        enough="the threshold" if ε is None else f"{ε:g}",
+        shape=f"{counted(len(r.measured.entropy), 'block')}, {shape_said(r)}",
+        tokens=" ".join(r.labels), versions=made_with(r), network=r.network)
+    return Template(page.read_text(encoding="utf-8")).substitute(
+        {name: escape(str(text)) for name, text in texts.items()},
+        verdicts=_list(r.shown),
+        details=_list(r.details), against=_against(r),
+        blocks=_table(r.table, "Numbers of each block"),
+        spreads=_table(r.spreads, "Spreads over networks"),
+        source=source.format(escape(r.source)) if r.source else "",
+        **{type(panel).__name__: picture_of(panel) for panel in r.panels})
+
+def shape_said(r) -> str: # a Report
+    "The number of tokens and the width."
+    return f"{counted(len(r.labels), 'token')}, {width_said(r.width)}"
+
+def made_with(r) -> str: # a Report
+    "Names and versions of the packages that made the report."
+    return ", ".join(f"{name} {version}" for name, version in r.versions.items())

@@ -40,7 +40,7 @@ from .diagnosis import score_ratio
 from .diagnosis import counted, spread, typical_norm
 from .diagnosis import warn_if_long
 from .head_loss import HeadLoss, head_loss, no_loss
-from .html import html_of, made_with, shape_said
+from .panels import html_of, made_with, shape_said
 from .measured import Measured, default_size, is_large, measure
 from .measured import share_of, varying
 from .panels import panels_of, six_panels

@@ -1,8 +1,16 @@
 """Panels draw the numbers that were measured."""
 
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
 import numpy as np
 import pytest
 from report_cases import small
+
+from infattn_nb.initialisation import panels
+from infattn_nb.initialisation.panels import PANELS
+from infattn_nb.initialisation.report import DETAILS, file_of
 
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
@@ -27,3 +35,80 @@ def test_what_is_drawn_are_the_gradients(silent):
         g.plot(what="stream").lines[0].get_ydata(),
         np.trace(g.gram, axis1=-2, axis2=-1).mean(0),
     )
+
+
+# A report as one HTML page
+
+
+class Reader(HTMLParser):
+    "Open tags, links, pictures and texts."
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links, self.alts, self.text = [], [], [], ""
+
+    def handle_starttag(self, tag, attributes):
+        self.links += [v for k, v in attributes if k in ("src", "href", "srcset")]
+        if tag == "img":
+            self.alts.append(dict(attributes)["alt"])
+        if tag not in ("meta", "img", "source"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.long
+def test_html_is_whole_and_needs_nothing(report, page):
+    reader = Reader()
+    reader.feed(page)
+    assert not reader.open
+    assert len(reader.links) == len(PANELS) == 6
+    assert len(page) < 300_000
+    assert all(x.startswith("data:image/png;base64,") for x in reader.links)
+    written = re.sub('base64,[^"]*', "", page)
+    for word in ("http", "<script", "url(", "@import", "<link"):
+        assert word not in written
+    assert len(set(reader.alts)) == 6
+    assert min(map(len, reader.alts)) > 20
+    for said in [v.text[1:] for v in report.verdicts] + [
+        report.call,
+        "a <small> one",
+        "to be or not to be",
+        "numpy",
+    ]:
+        assert said in reader.text
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport"' in page
+    assert "<small>" not in page
+
+
+def test_actions_come_first_and_details_are_folded(report, monkeypatch):
+    """Before the first picture: sentences, those that ask for something at the top.
+    Tables, words and what asks for nothing open at a click.
+    """
+    starved = replace(
+        report,
+        thresholds=replace(report.thresholds, min_query_gradient=10.0),
+        advice=dict(queries="queries × 2 would suffice"),
+    )
+    monkeypatch.setattr(panels, "picture_of", lambda panel: "<img>")
+    page = file_of(starved, "html").decode()
+    top, _, rest = page.partition('<section class="panels">')
+    titles = re.findall(r'<li class="(\w+)"><b>(\w+):', top)
+    assert titles[0] == ("crossed", "queries")
+    assert "queries × 2 would suffice" in top
+    assert "<details" not in top
+    assert [name for _, name in titles] == [
+        v.name for v in starved.verdicts if v.name not in DETAILS
+    ]
+    still = re.sub(r"<details>.*?</details>", "", rest, flags=re.S)
+    assert not any(f"<{tag}" in still for tag in ("table", "dl", "li", "pre"))
+    assert still.count("<figure>") == 6
+    assert rest.count("<details><summary>") == 5
+    assert re.findall(r'<li class="\w+"><b>(\w+):', rest) == [
+        v.name for v in starved.details
+    ]
