@@ -994,7 +994,7 @@ def write_trained(networks=2000):
 # Adapters of the queries and values of one layer, trained alone, at several widths.
 
 ADAPTED = ROOT / "nbs/data/fine_tuning.json"
-WIDE = 64, 256, 1024, 4096, 16384
+ADAPTER_WIDTHS = 64, 256, 1024, 4096, 16384
 TEXTS_OF, EACH = 8, 4  # texts, and tokens in each
 TOKENS_X = np.random.default_rng(0).standard_normal((TEXTS_OF * EACH, 16))
 NEW, OLD = np.random.default_rng(5).standard_normal((2, TEXTS_OF))  # targets
@@ -1077,7 +1077,7 @@ def powers_part():
     rows = []
     for optimizer, rate in (("adam", 1e-5), ("sgd", 1e-4)):
         for zero in "BA":
-            for n in WIDE:
+            for n in ADAPTER_WIDTHS:
                 run, seen = adapted_run(n, (rate, rate), 10, optimizer, zero=zero)
                 moved = changes_of(run, seen)
                 moved["output"] = np.abs(run.outputs[:, -1] - run.outputs[:, 0]).mean(1)
@@ -1094,7 +1094,7 @@ def rules_part():
     cases = [(zero, trained) for trained in (False, True) for zero in "BA"]
     for zero, trained in cases[:3]:
         for name, powers in RULES.items():
-            for n in WIDE[:4] if trained else WIDE:
+            for n in ADAPTER_WIDTHS[:4] if trained else ADAPTER_WIDTHS:
                 rates = [0.02 * (n / 64) ** x for x in powers]
                 about = dict(zero=zero, rule=name, width=n, trained=trained)
                 try:
@@ -1135,7 +1135,7 @@ def ranks_part(n=256, steps=20):
 def kernels_part(size=200):
     "Tangent kernels of many networks, of adapters alone or of all weights."
     rows = []
-    for n in WIDE[:4]:
+    for n in ADAPTER_WIDTHS[:4]:
         p, f, _ = adapted_layer(n)
         for which in ("adapters", None):
             how = dict(width=n, steps=0, size=size, rng=1, verbose=False)

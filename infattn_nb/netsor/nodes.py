@@ -888,8 +888,10 @@ def remarks(program, # Program
     "Points of a program that the theorem as printed does not cover."
     sup = bounds(program.nodes)
     random = depending(program.nodes, program.random_scores)
+    outputs = {P for h in program.nodes if isinstance(h, Vector) and h.ends
+               for P in h.scores} # the remark on the output covers them
     for h in program.nodes:
-        remark = h.remark()
+        remark = None if h in outputs else h.remark()
         if remark:
             clause, reason = remark
             yield AssumptionWarning(f"`{name(h)}`: {reason}", clause=clause)

@@ -40,7 +40,7 @@ class Adapters(Part):
         "B" or "A"; None: both are random
     rank_stabilised
         α/√r in place of α/r?
-    start
+    init
         law of the random entries: "uniform" with variance 1/(3c) for c columns, as in
         torch's layers, or "normal" with standard deviation 1/r
     """
@@ -50,7 +50,7 @@ class Adapters(Part):
     _: KW_ONLY
     starts_at_zero: str | None = "B"
     rank_stabilised: bool = False
-    start: str = "uniform"
+    init: str = "uniform"
 
     def __post_init__(self) -> None:
         on = (self.on,) if isinstance(self.on, (str, re.Pattern)) else self.on
@@ -63,7 +63,7 @@ class Adapters(Part):
         checks.optional(self.starts_at_zero, checks.choice, "starts_at_zero",
                         ("A", "B"))
         checks.flag(self.rank_stabilised, "rank_stabilised")
-        checks.choice(self.start, "start", ("uniform", "normal"))
+        checks.choice(self.init, "init", ("uniform", "normal"))
 
     @property
     def factor(self) -> float:
@@ -82,7 +82,7 @@ class Adapters(Part):
         """
         if which == self.starts_at_zero:
             return 0.
-        return 1/(3*columns) if self.start == "uniform" else 1/self.rank**2
+        return 1/(3*columns) if self.init == "uniform" else 1/self.rank**2
 
     def target_of(self, layer: str, role: str) -> Any:
         """The element of `on` that names a matrix, or None.
@@ -104,9 +104,9 @@ class Adapters(Part):
 
 # %% ../../nbs/transformer/adapters.ipynb #ad-config
 _READ = {"r": "rank", "lora_alpha": "alpha", "target_modules": "on",
-         "use_rslora": "rank_stabilised", "init_lora_weights": "start"}
+         "use_rslora": "rank_stabilised", "init_lora_weights": "init"}
 _STARTS: dict[Any, dict] = {True: {}, False: {"starts_at_zero": None},
-                           "gaussian": {"start": "normal"}}
+                           "gaussian": {"init": "normal"}}
 _IDLE = """peft_type auto_mapping base_model_name_or_path fan_in_fan_out inference_mode
 peft_version revision runtime_config task_type loftq_config megatron_core
 qalora_group_size""".split()
@@ -134,7 +134,7 @@ def adapters_of(given): # Adapters, or None
                           "this changes the adapters, and is not read")
     found = {ours: given[theirs] for theirs, ours in _READ.items()
              if given.get(theirs) is not None}
-    start = found.pop("start", True)
+    start = found.pop("init", True)
     if not isinstance(start, (bool, str)) or start not in _STARTS:
         checks.reject("init_lora_weights", "be true, false or 'gaussian'",
                       f"{start!r:.40}", "pass another start by init=")
@@ -226,7 +226,7 @@ class LowRank:
         name = f"{key}{role}" if head is None else f"{key}{role}[{head}]"
         if name not in self.made:
             program = self.weights.program
-            uniform = self.adapters.start == "uniform"
+            uniform = self.adapters.init == "uniform"
             vectors = program.parameter(
                 0., self.adapters.variance_of(which, columns), rows=rows, name=name,
                 size=self.adapters.rank, decays=True, uniform=uniform)

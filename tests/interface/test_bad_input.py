@@ -335,6 +335,10 @@ common_experts(0.5, 4, 5) ~ `chosen` must be at most the 4 experts
 common_experts(0.5, 4, 2, rng='a') ~ `rng` must be
 concentrated(0.5, 0, 4) ~ `seq_len` must be at least 1
 concentrated(0.5, 2, 4, draws=10**12) ~ fit into
+Adapters(0) ~ `rank` must be
+Adapters(alpha=0.0) ~ `alpha` must be in (0, ∞)
+Adapters(on=3) ~ `on` must name matrices or layers
+Adapters(init='zero') ~ `init` must be 'uniform' or 'normal'
 Experts(2, 3) ~ `chosen` must be at most the 2 experts, got 3; choose fewer
 Experts(0) ~ `experts` must be
 Experts(mlp=None) ~ `mlp` must be a FeedForward

@@ -89,7 +89,7 @@ def test_the_start_is_uniform(n=600):
         times = 3 * size * x**2  # of mean one, standard deviation √(4/5)
         assert abs(times.mean() - 1) < 6 * (0.8 / x.size) ** 0.5
         assert times.max() <= 3 and times.max() > 2.9
-    p, f = net.program(adapters=dict(rank=5, on="v", start="normal"))
+    p, f = net.program(adapters=dict(rank=5, on="v", init="normal"))
     r = train(p, f, [1.0], width=n, steps=0, size=4, rng=1, verbose=False)
     x = r.weights("V1.lora_A")
     assert abs(25 * (x**2).mean() - 1) < 6 * (2 / x.size) ** 0.5
