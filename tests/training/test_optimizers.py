@@ -389,7 +389,7 @@ PUBLISHED = {
     "router": (-1, -1, -1),  # z = ⟨w, x⟩ of order one: the rate of an output
     "router over √n": (0, 0, -0.5),  # w/√n in its place
     "number": (0, 0, 0),
-    "adapter A": (-1, -1, -1),  # the rates of an output, and the start of torch's layers
+    "adapter A": (-1, -1, -1),  # as an output, whose start is torch's
     "adapter B": (0, 1, 0),  # those of an input
 }
 GROWING = {"hidden", "into a head", "out of a head", "output", "untied head", "router"}
