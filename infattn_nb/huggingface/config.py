@@ -12,7 +12,6 @@ from functools import cache, cached_property
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.stats import truncnorm
@@ -22,8 +21,8 @@ from ..transformer.block import Block
 from ..transformer.experts import GATES, Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.parts import MATRICES, Norm
-from ..transformer.passes import Projection
-from ..transformer.stream import embedding_cov, several, text_labels
+from ..transformer.stream import Projection, embedding_cov
+from ..transformer.stream import several, text_labels
 from ..numerics import checks
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head
 from .families import MODELS, READY
@@ -585,13 +584,7 @@ class Config(Entries):
     def _by_patches(self, m):
         "Rotation by the rows and columns of the centres of patches, in units of ±1."
         θ = self.get("rope_theta")**-np.arange(0, 1, 4/m)
-        rows, columns = self.grid
-        centres = [(2*np.arange(k) + 1)/k - 1 for k in (rows, columns)]
-        places = np.stack(np.meshgrid(*centres, indexing="ij"), -1).reshape(-1, 2)
-        angles = (2*np.pi*places[:, :, None]*θ).reshape(len(places), -1)
-        still = np.zeros((self.tokens_before, angles.shape[1]))
-        table: Any = np.concatenate([still, angles])
-        return Rotary(1., table=table)
+        return Rotary.of_patches(θ, self.grid, self.tokens_before)
 
     @property
     def tokens_before(self):

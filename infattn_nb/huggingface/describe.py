@@ -20,7 +20,6 @@ from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
 from ..transformer.parts import DISTANCE, MATRICES, ROUTER, SINK, Norm
 from ..numerics import checks
-from .config import Config
 from .measure import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family
 from .families import Tensor, is_in, is_norm
@@ -422,10 +421,13 @@ def _size_of_turned(body, a, m):
     return size
 
 def _rotary_in(body, a, m, family):
-    "Rotary positions of a layer, by the config if patches have rows and columns."
+    "Rotary positions of a layer, by rows and columns in some families."
     if not family.grid:
         return rotary_of(body, a, m)
-    return Config.read(body.config).rotary(None, m, ())[0]
+    turn = body.rope_embeddings
+    before = 1 + (getattr(body.config, "num_register_tokens", 0) or 0)
+    return Rotary.of_patches(turn.base**-np.arange(0, 1, 4/m),
+                             (turn.num_patches_h, turn.num_patches_w), before)
 
 def rotary_of(body, a, m):
     "Rotary positions of attention with heads of m coordinates."

@@ -19,7 +19,7 @@ from .describe import with_biases, with_tensors
 from .measure import check_drawn, tables_unlike_draws
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML
 from .families import named_in
-from ..transformer.passes import Projection
+from ..transformer.stream import Projection
 from .measure import REMEDY, as_array, norm_of
 from .recognise import LAST_NORMS, body_of, check_alone
 from .recognise import check_tensors, part_of

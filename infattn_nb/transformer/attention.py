@@ -86,6 +86,27 @@ class Rotary(Part):
             θ = checks.real(self.table, "table", (None, None), "(-∞, ∞)")
             checks.put(self, table=tuple(map(tuple, θ.tolist())))
 
+    @classmethod
+    def of_patches(cls, frequencies: ArrayLike, grid: tuple, before: int) -> "Rotary":
+        """Rotation by rows and columns of the centres of patches, in units of ±1.
+
+        Parameters
+        ----------
+        frequencies
+            θ, (f,); a head has 4f coordinates
+        grid
+            numbers of rows and of columns of patches
+        before
+            number of tokens before the patches, which are not rotated
+        """
+        centres = [(2*np.arange(k) + 1)/k - 1 for k in grid]
+        places = np.stack(np.meshgrid(*centres, indexing="ij"), -1).reshape(-1, 2)
+        turns = 2*np.pi*places[:, :, None]*np.asarray(frequencies)
+        turns = turns.reshape(len(places), -1)
+        still = np.zeros((before, turns.shape[1]))
+        angles = np.concatenate([still, turns]).tolist()
+        return cls(1., table=tuple(map(tuple, angles)))
+
     def angles(self, m: float) -> np.ndarray:
         """Frequencies θ for heads of m coordinates; the table of angles, if given.
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Stream', 'add', 'given_gram', 'random_coordinates', 'given_embeddings', 'in_whole_frame', 'Gradient',
-           'random_readout', 'opened', 'Sum', 'several', 'embedding_cov', 'text_labels', 'numbered']
+           'random_readout', 'opened', 'Sum', 'Projection', 'several', 'embedding_cov', 'text_labels', 'numbered']
 
 # %% ../../nbs/transformer/stream.ipynb #takes
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..numerics import checks
+from .parts import Part
 from ..numerics.linalg import bartlett, eigen_root, inverse_factor, psd_factor
 from ..numerics.linalg import root, square, steady, triangle_times
 from ..numerics.linalg import without_zeros
@@ -323,6 +324,83 @@ class Sum(NamedTuple):
             t = t/self.norm.gain**2
             M = left*(M - t[..., None]*np.eye(t.shape[-1]))*right
         return M, Gradient(g.n, along, g.beyond).times(self.skip)
+
+# %% ../../nbs/transformer/stream.ipynb #st-projection
+@dataclass(frozen=True, repr=False)
+class Projection(Part):
+    """A matrix between the embeddings and the first block, as in ELECTRA.
+
+    Parameters
+    ----------
+    width
+        width of the embeddings over the width of the stream, above 0
+    var
+        fan-in × variance of an entry of the matrix
+    """
+    width: float
+    var: float = 1.
+
+    def __post_init__(self) -> None:
+        checks.put(self, width=checks.number(self.width, "width", "(0, ∞)"))
+        checks.variances(self, "var")
+
+    def of_embeddings(self, n: float) -> float:
+        """Return the width of the embeddings at a width of the stream.
+
+        Parameters
+        ----------
+        n
+            width, in [1, ∞]
+        """
+        return n if n == np.inf else max(1, round(self.width*n))
+
+    def forward(self, x: Stream, n: float, coords: int,
+                rng: np.random.Generator) -> Stream:
+        """Draw the stream of width n, given the embeddings.
+
+        Parameters
+        ----------
+        x
+            embeddings, b samples
+        n
+            width of the stream, in [1, ∞]
+        coords
+            number of explicit coordinates
+        rng
+            source of random numbers
+        """
+        b, s = x.mean.shape
+        empty = np.zeros((b, s, 0))
+        zero = Stream(n, np.zeros((b, s)), empty, np.zeros((b, s, coords)))
+        return add(zero, self.var*x.gram(), rng).total
+
+    def backward(self, g: Gradient, x: Stream, before: Stream,
+                 rng: np.random.Generator) -> Gradient:
+        """Draw the gradient of the embeddings, given that of the stream.
+
+        Parameters
+        ----------
+        g
+            gradient of the stream
+        x
+            the stream, b samples
+        before
+            the embeddings
+        rng
+            source of random numbers
+        """
+        S = g.inner(x)
+        C = np.sqrt(self.var)*root(g.gram()) # a factor of fresh coordinates, times √n
+        u = before.coordinates()
+        inverse = np.linalg.pinv(u)
+        fresh = C @ rng.standard_normal((*C.shape[:-1], u.shape[-1]))
+        along = S @ inverse.mT + fresh - (fresh @ u.mT) @ inverse.mT
+        n = before.n
+        if n == np.inf:
+            return Gradient(n, along, C)
+        rest = max(n - u.shape[-1], 0)
+        beyond = C @ bartlett(C.shape[-1], rest, (len(C),), rng)/np.sqrt(n)
+        return Gradient(n, along, beyond)
 
 # %% ../../nbs/transformer/stream.ipynb #st-texts
 def several(texts): # a string (words, or letters if it has no space) or lists of labels
