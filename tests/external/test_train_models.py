@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import nightly
-from model_families import FAMILIES, MIXTURES, config, model
+from model_families import BODIES, FAMILIES, MIXTURES, UNTRAINED, config, model
 from model_flags import in_double
 from with_transformers import TORCH, torch, transformers
 from wrong_calls import rejects
@@ -210,7 +210,11 @@ def apart(run, losses, weights):
     return abs(run.loss[0] - losses).max(), max(of_weights.values())
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+# bodies behind given tokens, and programs with flags: tests/external/test_flags.py
+ELSEWHERE = {*BODIES, *UNTRAINED, "clip_text_model"}
+
+
+@pytest.mark.parametrize("kind", sorted({*FAMILIES} - ELSEWHERE))
 def test_every_family_starts_as_torch_does(kind):
     "The loss at the start, of all families that are read."
     with in_double():
