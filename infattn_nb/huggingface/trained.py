@@ -577,7 +577,7 @@ def _check_logits(net, module, program, outputs, arrays):
                       "largest", "read this module itself, with from_torch, and check "
                       "its config")
 
-def _matched(layout, named, head, prefix=""):
+def _matched(layout, named, head, prefix):
     "The parameter with each tensor, {(tensor's name, block from 1): its name}."
     found = {}
     for name, x in named.items():

@@ -309,7 +309,7 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     read = _decoder(config)
     adapters = adapters_of(adapters)
     _check_memory(read, texts, widths[-1], size, rule, adapters)
-    ratios = _ratios(rate_ratio, widths)
+    ratios = _ratios(rate_ratio, widths, adapters)
     models = [_model(config, texts, n, heads, fixed, adapters, times)
               for n, times in zip(widths, ratios)]
     seeds = seed_sequence(rng).spawn(len(widths))
@@ -357,8 +357,11 @@ def _said(how):
     said = how | dict(optimizer=rule.name) | rule.changed
     return {k: x for k, x in said.items() if isinstance(x, (str, int, float))}
 
-def _ratios(rate_ratio, widths):
+def _ratios(rate_ratio, widths, adapters):
     "The ratio of rates at each width."
+    if adapters is None and rate_ratio != 1:
+        checks.reject("rate_ratio", "be passed with adapters", rate_ratio,
+                      "pass adapters=dict(rank=8), or leave it out")
     ratio = rate_ratio if callable(rate_ratio) else lambda n: rate_ratio
     return [checks.number(ratio(n), "rate_ratio", "(0, ∞)") for n in widths]
 
@@ -592,7 +595,7 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
     how = dict(optimizer=rule, parametrization=parametrization, size=size,
                base_width=base_width, learning_rate=learning_rate, **options)
     models = (_model(config, texts, n, heads, fixed, adapters, times)
-              for n, times in zip(widths, _ratios(rate_ratio, widths)))
+              for n, times in zip(widths, _ratios(rate_ratio, widths, adapters)))
     changes = [_changes(model, seed, after, how) for model, seed in
                zip(models, seed_sequence(rng).spawn(len(widths)))]
     about = dict(config=read.title, heads=heads, fixed=fixed, **_said(how))

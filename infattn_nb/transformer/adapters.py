@@ -127,9 +127,7 @@ def adapters_of(given): # Adapters, or None
         checks.reject("adapters", "be of peft_type 'LORA'", given["peft_type"],
                       "other methods are not read")
     for name, x in given.items():
-        plain = x in (None, False, 0, "none") or np.ndim(x) == 0 and not x
-        empty = isinstance(x, (Mapping, list, tuple)) and not len(x)
-        if name not in _READ and name not in _IDLE and not (plain or empty):
+        if x and x != "none" and name not in _READ and name not in _IDLE:
             checks.reject("adapters", f"have no {name}", f"{x!r:.40}",
                           "this changes the adapters, and is not read")
     found = {ours: given[theirs] for theirs, ours in _READ.items()
@@ -139,9 +137,16 @@ def adapters_of(given): # Adapters, or None
         checks.reject("init_lora_weights", "be true, false or 'gaussian'",
                       f"{start!r:.40}", "pass another start by init=")
     if isinstance(found.get("on"), str):
-        on = found["on"]
-        found["on"] = "all" if on == "all-linear" else re.compile(on)
+        found["on"] = _pattern(found["on"])
     return Adapters(**found, **_STARTS[start])
+
+def _pattern(text):
+    "Names of layers that a pattern matches as a whole, as in peft."
+    try:
+        return "all" if text == "all-linear" else re.compile(text)
+    except re.error as error:
+        checks.reject("target_modules", "be a list of names or a regular expression",
+                      f"{text!r:.40}", f"it is no pattern ({error})")
 
 def _contents(path):
     "The contents of a file, or of the adapter_config.json in a folder."

@@ -293,3 +293,34 @@ def test_mup_moves_all_widths_alike_and_the_standard_rates_do_not(optimizer, tie
         config, texts, [64, 256], parametrization="standard", **how
     )
     assert "logits" in plain.crossed
+
+
+@pytest.mark.power("a ratio for A in the place of B, or of the other width")
+def test_adapters_have_two_rates():
+    adapters = dict(rank=2, on="c_attn", starts_at_zero=None)
+    ratio = lambda n: n / 16
+    cell = found([32, 64], [0.01], rng=3, adapters=adapters, rate_ratio=ratio)
+    for i, seed in enumerate(np.random.SeedSequence(3).spawn(2)):
+        n = (32, 64)[i]
+        net = widened(CONFIG, TEXT, n)
+        program, logits = net.program(readout="lm", adapters=adapters)
+        B = {x: n / 16 for x in program.adapters if ".lora_B" in x.name}
+        run = train(
+            program,
+            logits,
+            next_tokens(net),
+            width=n,
+            steps=4,
+            learning_rate=0.01,
+            optimizer="adamw",
+            loss="softmax",
+            reduction="mean",
+            parametrization="standard",
+            matrices="adapters",
+            rate_factors=B,
+            size=2,
+            rng=seed,
+            verbose=False,
+        )
+        np.testing.assert_allclose(cell.loss[i, 0], run.loss[:, -1], rtol=1e-12)
+    rejects(lambda: found(rate_ratio=2.0), "`rate_ratio` must be passed with adapters")

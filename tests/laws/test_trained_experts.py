@@ -9,7 +9,7 @@ from infattn_nb.nonlinearities import tanh
 from infattn_nb.netsor.nodes import AssumptionWarning
 from infattn_nb.transformer import Experts, embedding_cov
 from infattn_nb.transformer.as_program import ExpertGate, ScoreSoftmax
-from infattn_nb.transformer.experts import k_largest
+from infattn_nb.transformer.experts import GATES, k_largest
 
 N, M, K, STEPS, RATE, TARGET = 12, 5, 2, 20, 0.2, 8.0
 G = embedding_cov([0, 1, 0, 2], 1.0, 0.3)
@@ -71,6 +71,14 @@ def attended(torch, u, W, l):
     return total
 
 
+def near(torch, z, others):
+    "The weight of the largest of the other logits, in a softmax of those near it."
+    top = others.max(-1, keepdim=True)
+    size = torch.maximum(z.abs(), top.values)
+    kept = others.masked_fill((top.values - z) / size > 0.02, -torch.inf)
+    return torch.softmax(kept, -1).gather(1, top.indices), top.indices
+
+
 def in_torch(gate, init):
     "Losses, logits and weights of the same descent."
     torch = pytest.importorskip("torch")
@@ -94,9 +102,13 @@ def in_torch(gate, init):
                 g = torch.softmax(top.values, -1)
             elif gate == "softmax":
                 g = torch.softmax(z, -1).gather(1, top.indices)
-            else:
+            elif gate == "sigmoid":
                 g = torch.sigmoid(top.values)
                 g = g / g.sum(-1, keepdim=True)
+            else:
+                first, at = near(torch, z, z)
+                second, _ = near(torch, z, z.scatter(1, at, -torch.inf))
+                g = torch.cat([first, second], -1)
             g = torch.zeros_like(z).scatter(1, top.indices, g)
             for e in range(M):
                 h = torch.relu(u @ W[f"W{l}.1.{e + 1}"].mT)
@@ -126,7 +138,7 @@ def changes(logits):
 @pytest.mark.torch
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("gate", ["chosen", "softmax", "sigmoid"])
+@pytest.mark.parametrize("gate", GATES)
 def test_twenty_steps_are_torchs(gate, whole, dense):
     "Losses and logits, in a run in which chosen sets change."
     ran, init = run(gate, whole=whole, dense=dense)

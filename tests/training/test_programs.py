@@ -1155,3 +1155,17 @@ def test_single_precision_keeps_six_digits(how, steps=5):
         train(p, fs, Y, precision="single", **common | dict(dense=False))
     with pytest.raises(ValueError, match="`precision` must be 'double' or 'single'"):
         train(p, fs, Y, precision="half", **common)
+
+
+def test_a_run_of_descent_is_resumed_by_adam(n=16):
+    "Adam needs entries of which descent had drawn only products; none is drawn twice."
+    p = Program()
+    R, U, W = p.readout("R"), p.matrix("U"), p.matrix("W")
+    f = R @ tanh(U @ tanh(W @ p.inputs(np.eye(2))))
+    how = dict(width=n, size=3, rng=1, learning_rate=0.05, verbose=False)
+    first = train(p, f, [1.0, -1.0], steps=3, dense=False, **how)
+    then = train(p, f, [1.0, -1.0], steps=3, init=first, optimizer="adam", **how)
+    np.testing.assert_allclose(then.loss[:, 0], first.loss[:, -1], rtol=1e-10)
+    weights = {X: then.weights(X, "end") for X in (R, U, W)}
+    assert then.steps == 6 and (then.loss[:, -1] != then.loss[:, 0]).all()
+    assert weights[U].shape == (3, n, n)

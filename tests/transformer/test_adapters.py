@@ -156,6 +156,7 @@ def test_a_config_of_peft_is_read(tmp_path):
         (PEFT | dict(rank_pattern={"q": 2}), "have no rank_pattern"),
         (PEFT | dict(bias="all"), "have no bias"),
         (PEFT | dict(peft_type="IA3"), "be of peft_type 'LORA', got IA3"),
+        (PEFT | dict(target_modules="*"), "be a list of names or a regular expression"),
         (PEFT | dict(init_lora_weights="pissa"), "`init_lora_weights` must be"),
         ("nowhere.json", "be the path of an adapter_config.json"),
         (3, "`adapters` must be"),
