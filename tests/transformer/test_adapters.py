@@ -89,6 +89,12 @@ def test_the_start_is_uniform(n=600):
         times = 3 * size * x**2  # of mean one, standard deviation √(4/5)
         assert abs(times.mean() - 1) < 6 * (0.8 / x.size) ** 0.5
         assert times.max() <= 3 and times.max() > 2.9
+    heads = Transformer.uniform(np.eye(2), layers=1, heads=2, width=n)
+    p, f = heads.program(adapters=dict(rank=5, on="o"))
+    r = train(p, f, [1.0], width=n, steps=0, size=4, rng=1, verbose=False)
+    x = r.weights("O1.lora_A[1]")  # the columns of one head, of n in all
+    assert x.shape == (4, 5, n // 2)
+    assert abs(3 * n * (x**2).mean() - 1) < 6 * (0.8 / x.size) ** 0.5
     p, f = net.program(adapters=dict(rank=5, on="v", init="normal"))
     r = train(p, f, [1.0], width=n, steps=0, size=4, rng=1, verbose=False)
     x = r.weights("V1.lora_A")
