@@ -1153,28 +1153,23 @@ ADAPTER_PARTS = dict(
 # What is written
 
 
-def write_adapters(*parts):
+def write_parts(path, makers, parts):
+    "Some parts of a file, or all; each is stored when it is done."
     warnings.simplefilter("ignore")
-    stored = json.loads(ADAPTED.read_text()) if ADAPTED.exists() else {}
-    for part in parts or ADAPTER_PARTS:
-        stored[part] = ADAPTER_PARTS[part]()
-        ADAPTED.write_text(
-            json.dumps(stored, separators=(",", ":"), ensure_ascii=False) + "\n",
-            encoding="utf-8",
-        )
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    for part in parts or makers:
+        stored[part] = makers[part]()
+        text = json.dumps(stored, separators=(",", ":"), ensure_ascii=False)
+        path.write_text(text + "\n", encoding="utf-8")
         print(part, flush=True)
+
+
+def write_adapters(*parts):
+    write_parts(ADAPTED, ADAPTER_PARTS, parts)
 
 
 def write_training(*parts):
-    warnings.simplefilter("ignore")
-    stored = json.loads(TRAINING.read_text()) if TRAINING.exists() else {}
-    for part in parts or PARTS:
-        stored[part] = PARTS[part]()
-        TRAINING.write_text(
-            json.dumps(stored, separators=(",", ":"), ensure_ascii=False) + "\n",
-            encoding="utf-8",
-        )
-        print(part, flush=True)
+    write_parts(TRAINING, PARTS, parts)
 
 
 def write_live():
