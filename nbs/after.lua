@@ -79,6 +79,21 @@ local function lighter(page)
   return (page:gsub("\n%s+<", "\n<"):gsub("<pre>(%d+)</pre>", function(k) return kept[tonumber(k)] end))
 end
 
+-- A picture says in a chunk of text where its panels are (tools/panels.py): the page says it, too, for live/panels.js.
+local function with_places(page, folder_of_page)
+  return (page:gsub('<img src="([^":]+%.png)"', function(name)
+    local file = io.open(folder_of_page .. name, "rb")
+    local png = file and file:read("a") or ""
+    if file then file:close() end
+    local at = png:find("tEXtpanels\0", 1, true)
+    if not at then return end
+    local length = string.unpack(">I4", png, at - 4)
+    local text = png:sub(at + 11, at + 3 + length)
+    if text:find('"pieces":[]', 1, true) then return end
+    return '<img src="' .. name .. '" data-panels="' .. text:gsub('"', "&quot;") .. '"'
+  end))
+end
+
 for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
   if path:match("%.html$") then
     local file = assert(io.open(path, "rb"))
@@ -90,6 +105,7 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     page = page:gsub('src="live/load%.js"', 'src="' .. offset_of(page) .. 'live/load.js"')
     page = page:gsub("<th[^>]*>%s*</th>", "<td></td>") -- the corner of a table heads nothing
     page = page:gsub('<a href="#cb%d+%-%d+" aria%-hidden="true" tabindex="%-1"></a>', ""):gsub('<span id="cb%d+%-%d+">', "<span>") -- of a line of code, which nobody links to
+    page = with_places(page, path:match(".*/"))
     page = lighter(mark_this(page, ("/" .. path):match(".*/" .. folder:gsub("%p", "%%%0") .. "/(.+)$") or path))
     if not published and path:match("404%.html$") then page = page:gsub('(["(])' .. base, "%1./") end -- a copy of the site has no address yet
     page = page:gsub("{(version)}, {(date)}", function(a, b) return facts[a] .. ", " .. facts[b] end)
