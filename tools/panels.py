@@ -1,5 +1,5 @@
-"""Run a page and store its outputs. The panels of a figure are lettered, and the picture
-says where they are, since they stand one below the other on a phone
+"""Run a page and store its outputs. The panels of a figure are lettered, and the
+picture says where they are: on a phone they stand one below the other
 (`nbs/live/panels.js`).
 
     python tools/panels.py PAGE.ipynb
@@ -35,7 +35,7 @@ def extents(ax):
 
 
 def panels_of(fig):
-    "The axes with data of their own, row by row from the left, once they have a layout."
+    "The axes with data of their own, row by row from the left, after a layout."
     places = {}
     for ax in fig.axes:
         if ax.get_visible() and not parents(ax):
@@ -93,8 +93,14 @@ class Picture:
         self.panels = panels_of(fig)
         letter(self.panels)
         out = BytesIO()
-        fig.savefig(out, format="png", dpi=fig.dpi, bbox_inches="tight",
-                    facecolor=fig.get_facecolor(), edgecolor=fig.get_edgecolor())
+        fig.savefig(
+            out,
+            format="png",
+            dpi=fig.dpi,
+            bbox_inches="tight",
+            facecolor=fig.get_facecolor(),
+            edgecolor=fig.get_edgecolor(),
+        )
         fig.draw_without_rendering()
         self.fig = fig
         self.image = Image.open(out)
@@ -106,8 +112,12 @@ class Picture:
         left, right = bbox.x0 - self.left, bbox.x1 - self.left
         top, bottom = self.top - bbox.y1, self.top - bbox.y0
         width, height = self.image.size
-        return [max(floor(left) - rim, 0), max(floor(top) - rim, 0),
-                min(ceil(right) + rim, width), min(ceil(bottom) + rim, height)]
+        return [
+            max(floor(left) - rim, 0),
+            max(floor(top) - rim, 0),
+            min(ceil(right) + rim, width),
+            min(ceil(bottom) + rim, height),
+        ]
 
     def frame(self, ax):
         return self.box(ax.get_window_extent(), 0)
@@ -165,13 +175,19 @@ class Picture:
 
 
 def from_corner(parts):
-    "A piece: its size, and from where (x, y, width, height) to where (x, y) it is drawn."
-    drawn = [[x, y, x + right - left, y + bottom - top]
-             for (left, top, right, bottom), (x, y) in parts]
+    "A piece: its size; x, y, width, height of each part; x, y where it is drawn."
+    drawn = [
+        [x, y, x + right - left, y + bottom - top]
+        for (left, top, right, bottom), (x, y) in parts
+    ]
     x0, y0, x1, y1 = around(*drawn)
-    return dict(size=[x1 - x0, y1 - y0],
-                parts=[[left, top, right - left, bottom - top, x - x0, y - y0]
-                       for (left, top, right, bottom), (x, y) in parts])
+    return dict(
+        size=[x1 - x0, y1 - y0],
+        parts=[
+            [left, top, right - left, bottom - top, x - x0, y - y0]
+            for (left, top, right, bottom), (x, y) in parts
+        ],
+    )
 
 
 def stored(fig):
