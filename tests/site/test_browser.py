@@ -21,7 +21,10 @@ from pathlib import Path
 import pack_source
 import pytest
 from conftest import CHROMIUM, browser
+from panels import places_in
+from run_pages import figures, read
 from run_pages import name as name_of
+from test_figures import png_of
 from test_search import ENGINEER, NODE, STUDENT, pages, searched
 from written import CFG, PAGES, ROOT
 
@@ -204,6 +207,16 @@ def test_nothing_is_printed_raw(rendering):
         ), page.name
 
 
+def test_pages_say_where_panels_are(rendering):
+    "All that the stored pictures say has come through."
+    for path in PAGES:
+        page = (rendering[-1] / f"{name_of(path)}.html").read_text(encoding="utf-8")
+        stored = [places_in(png_of(data)) for _, data in figures(read(path))]
+        said = re.findall(r'<img src="[^"]*" data-panels="([^"]*)"', page)
+        found = [json.loads(html.unescape(places)) for places in said]
+        assert found == [places for places in stored if places["pieces"]], path
+
+
 # What the search finds
 
 
@@ -378,6 +391,26 @@ function labels(doc) { // of figures, on a phone: an inch is 111 px on a desk, n
   return out;
 }
 
+function pieces(doc) { // on a phone a large figure is in pieces: those that it names, its axes pixel by pixel
+  const out = [];
+  for (const img of doc.querySelectorAll('main .cell-output-display img[width]')) {
+    const name = img.src.split('/').pop(), {frames, pieces} = JSON.parse(img.dataset.panels ?? '{"pieces": []}');
+    const canvases = img.matches('.in-panels') ? [...img.nextElementSibling.children] : [];
+    const wanted = img.getAttribute('width') > 600 ? pieces.length : 0;
+    if (canvases.length !== wanted) out.push(`${name}: ${canvases.length} pieces, not ${wanted}`);
+    if (canvases.length !== wanted || !wanted) continue;
+    const whole = Object.assign(doc.createElement('canvas'), {width: img.naturalWidth, height: img.naturalHeight}).getContext('2d');
+    whole.drawImage(img, 0, 0);
+    for (const [left, top, right, bottom] of frames) {
+      const k = pieces.findIndex(({parts: [[x, y, w, h]]}) => x <= left && y <= top && x + w >= right && y + h >= bottom);
+      const [x, y, , , toX, toY] = pieces[k]?.parts[0] ?? [], size = [right - left, bottom - top];
+      const [a, b] = k < 0 ? [] : [whole.getImageData(left, top, ...size), canvases[k].getContext('2d').getImageData(left - x + toX, top - y + toY, ...size)];
+      if (k < 0 || a.data.some((v, i) => v !== b.data[i])) out.push(`${name}: the axes at ${left}, ${top} are not in a piece`);
+    }
+  }
+  return out;
+}
+
 function tall(doc) { // the live figure of the home page is at most one screen of a phone
   const live = doc.documentElement.clientWidth < 500 && doc.location.pathname === '/index.html' && doc.querySelector('[data-live]');
   return live && live.offsetHeight > 844 ? [`${live.offsetHeight} px tall`] : [];
@@ -410,9 +443,9 @@ async function look(name) {
   const found = {};
   const note = (check, mode, list) => { for (const what of new Set(list)) ((found[check] ??= {})[what] ??= []).push(mode); };
   await load(name, 390);
-  const loading = () => [...frame.contentDocument.querySelectorAll('main .cell-output-display img[width]')].some(e => e.getAttribute('width') > 600 && !e.matches('.in-panels, .whole'));
+  const loading = () => [...frame.contentDocument.querySelectorAll('main .cell-output-display img[width]')].some(e => e.getAttribute('width') > 600 && e.dataset.panels && !e.matches('.in-panels'));
   for (let k = 0; k < 200 && loading(); k++) await wait(50); // until figures are cut into panels
-  for (const check of [small, tall, labels]) note(check.name, 'on a phone', check(frame.contentDocument, frame.contentWindow));
+  for (const check of [small, tall, labels, pieces]) note(check.name, 'on a phone', check(frame.contentDocument, frame.contentWindow));
   await load(name, 1400);
   const page = frame.contentWindow, doc = frame.contentDocument;
   await Promise.race([page.MathJax?.startup?.promise, wait(30000)]);
@@ -531,15 +564,16 @@ def report(found, check):
 
 @pytest.mark.parametrize(
     "check",
-    """fits figures contrast code words hints openings small labels tall titles
+    """fits figures contrast code words hints openings small labels pieces tall titles
     folds errors""".split(),
 )
 def test_every_page(found, check):
     """No page wider than its window, no figure cut, contrast at least 4.5, no line of
     code and no word broken, no script error, a shaded edge where something scrolls,
     no open imports above the first picture, no label below ten pixels on a phone,
-    none in a figure below seven, home's live figure on one screen, no title that says a word twice running, no
-    fold that does not say what it holds.
+    none in a figure below seven, figures cut into the pieces that they name, home's
+    live figure on one screen, no title that says a word twice running, no fold that
+    does not say what it holds.
     """
     assert len(found) > 20
     assert not (bad := report(found, check)), "\n".join(bad)
