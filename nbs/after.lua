@@ -115,34 +115,6 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
   end
 end
 
--- The search knows prose and open code apart, and no code that is folded: site.lua has kept both for each section.
-local function index_prose()
-  local kept = out .. "/searched"
-  local ok, names = pcall(pandoc.system.list_directory, kept)
-  if not ok then return end
-  local sections = {}
-  for _, name in ipairs(names) do
-    local file = assert(io.open(kept .. "/" .. name, "rb"))
-    for _, section in ipairs(pandoc.json.decode(file:read("a"), false)) do
-      sections[name:gsub("json$", "html"):gsub("%+", "/") .. (section.id ~= "" and "#" .. section.id or "")] = section
-    end
-    file:close()
-  end
-  local file = io.open(out .. "/search.json", "rb")
-  if not file then return end -- a single page was rendered
-  local entries = pandoc.json.decode(file:read("a"), false)
-  file:close()
-  for _, entry in ipairs(entries) do
-    local section = sections[entry.href]
-    if section then entry.text, entry.code = section.prose, section.code end
-  end
-  file = assert(io.open(out .. "/search.json", "wb"))
-  file:write(pandoc.json.encode(entries))
-  file:close()
-  pandoc.system.remove_directory(kept, true)
-end
-index_prose()
-
 local function bring(folder, wanted)
   local from, to = "../nbs/" .. folder .. "/", out .. "/" .. folder .. "/"
   pandoc.system.make_directory(to, true)

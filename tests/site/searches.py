@@ -26,7 +26,7 @@ EXACT = {
     "Muon": "api/muon.html",
 }
 
-# a word, or the title of a public question -> pages, one of which is among the first two
+# a word, or the title of a public question -> pages, one of them among the first two
 ASKED = {
     "bibtex": "index",
     "moe": "transformer/experts",
@@ -41,7 +41,7 @@ ASKED = {
     "exchangeable": "theory/score_clt",
     "Gram matrix": "attention/tokens essay transformer/network theory/score_clt",
     "excess kurtosis": "distributions/hierarchical convergence/regimes essay",
-    "random kernel": "index essay distributions/hierarchical learning/regressor",
+    "random kernel": "index essay transformer/network distributions/hierarchical",
     # github.com/google/neural-tangents, issues 117, 131, 132 and 197
     "Softmax layers?": "attention/layer nonlinearities numerics/softmax",
     "What's the prediction of wide networks? Is it deterministic?": "theory/theorem "
@@ -67,3 +67,49 @@ NOTHING = (
     "qwertyuiop",
     "protein folding benchmark",
 )
+
+# earlier queries -> pages, one of them among the first two
+STUDENT = {
+    "rank collapse": "transformer/network transformer/gradients",
+    "temperature": "convergence/regimes",
+    "softmax temperature": "convergence/regimes",
+    "signal propagation": "transformer/network",
+    "what is tau": "reference/notation",
+    "train any network": "training/any_network",
+    "1/sqrt(d)": "convergence/regimes attention/layer",
+    "tensor programs": "netsor/program",
+    "central limit theorem": "theory/score_clt",
+    "what is a hierarchical Gaussian": "distributions/hierarchical",
+    "why is attention not Gaussian": "essay index convergence/regimes",
+    "proof of the theorem": "theory/proof theory/theorem",
+    "infinitely many heads": "convergence/regimes paper/figures attention/layer",
+    "neural tangent kernel": "transformer/gradients initialisation/gpt2",
+    "induction heads": "learning/circuits",
+    "heavy tails": "convergence/regimes attention/layer distributions/hierarchical",
+    "Lemma 18": "theory/proof reference/paper_map",
+    "kurtosis": "distributions/hierarchical convergence/regimes",
+    "random energy model": "convergence/long_sequences",
+}
+ENGINEER = {
+    "install": "index",
+    "cite": "index reference/ours",
+    "GPT-2": "initialisation/gpt2 initialisation/your_model",
+    "Hugging Face config": "initialisation/your_model initialisation/report recipes",
+    "causal mask": "convergence/robustness attention/layer recipes",
+    "prediction intervals": "recipes learning/regressor",
+    "tail probability": "recipes convergence/regimes",
+    "how wide is wide enough": "recipes convergence/regimes convergence/rates",
+    "PyTorch MultiheadAttention": "recipes convergence/regimes",
+    "better initialisation": "initialisation/which_initialisation initialisation/scan",
+    "report": "initialisation/report",
+    "rotary positions": "transformer/block",
+    "RMSNorm": "transformer/network transformer/block",
+    "mup": "training/optimizers training/train_your_model",
+    "figures of the paper": "paper/figures",
+    "positional encoding": "transformer/block",
+    "LoRA": "transformer/fine_tuning transformer/adapters",
+    "license": "index",
+    "API": "api/index",
+    "learning rate transfer": "training/train_your_model theory/what_follows",
+    "AdamW": "training/train_your_model training/optimizers",
+}
