@@ -1215,14 +1215,12 @@ def text_part():
                     )
                 )
             A = [run.attention(0)[0] for run in runs]
+            moved = [abs(x[-1] - x[0]).sum(-1).mean() / 2 for x in A]
+            loss = {t: short([r.loss[0, t] for r in runs]) for t in (0, 10, 30, 100)}
             rows.append(
-                dict(rule=name, width=n, base=[x for _, x in bases])
-                | dict(
-                    loss={t: short([r.loss[0, t] for r in runs]) for t in (0, 10, 30, 100)},
-                    attention=short([abs(x[-1] - x[0]).sum(-1).mean() / 2 for x in A]),
-                )
+                dict(rule=name, width=n, base=short([x for _, x in bases]))
+                | dict(loss=loss, attention=short(moved))
             )
-            print(rows[-1], flush=True)
     return rows
 
 
