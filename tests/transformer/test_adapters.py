@@ -128,8 +128,10 @@ def test_frozen_matrices_may_be_unknown_or_explicit():
     a, b = (start(p, f, net, init=init, dense=d, **how) for d in (False, True))
     np.testing.assert_allclose(a.loss, b.loss, rtol=1e-10)
     assert np.abs(a.loss[:, -1] / a.loss[:, 0] - 1).min() > 1e-3
-    with rejects("`dense` must be True or None for Adam, got False"):
-        start(p, f, net, dense=False, **how | dict(matrices=None))
+    more = how | dict(matrices=None, dense=False)
+    rejects(
+        lambda: start(p, f, net, **more), "must be True or None for Adam, got False"
+    )
 
 
 def test_uniform_vectors_have_no_limit_outside_scores():
