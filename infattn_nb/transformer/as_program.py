@@ -23,7 +23,7 @@ from ..netsor.nodes import fraction
 from ..netsor.program import Program
 from .adapters import LowRank, adapters_of
 from .attention import positions_of
-from .experts import GATES, Experts, k_largest, margins
+from .experts import Experts, Routing
 from .parts import MLP_MATRICES
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-bias
@@ -309,8 +309,7 @@ class ExpertGate:
     With a bias, each row contains m logits and then m numbers that are added to them;
     the latter have the weight zero. If the k-th and the next logit differ by less than
     1e-10, an error is raised: the derivative does not exist at ties."""
-    gate: str # as in `Experts`
-    chosen: int # k
+    routing: Routing
     bias: bool = False
 
     def logits(self, P):
@@ -322,37 +321,43 @@ class ExpertGate:
 
     def __call__(self, P):
         Z = self.logits(P)
-        if self.chosen < Z.shape[-1] and (margins(Z, self.chosen) < 1e-10).any():
+        if (self.routing.margins(Z) < 1e-10).any():
             raise ValueError("the logits of a router must not tie, got two that differ "
                              "by less than 1e-10 at the boundary of the chosen "
                              "experts; start from another seed, or at a smaller rate")
-        g = GATES[self.gate].weights(Z, k_largest(Z, self.chosen))
+        g = self.routing.weights(Z)
+        if self.routing.gate == "input":
+            g = (g > 0).astype(float)
         return np.concatenate([g, 0*g], axis=-1) if self.bias else g
 
     def pull(self, P, a, da):
         "Gradient with respect to a row; the choice is constant near P."
         Z = self.logits(P)
         m = Z.shape[-1]
-        dg = np.where(k_largest(Z, self.chosen), da[..., :m], 0.)
-        dz = GATES[self.gate].pull(Z, a[..., :m], dg)
+        if self.routing.gate == "input": # the weights of the outputs are constant
+            return np.zeros(P.shape)
+        dg = np.where(self.routing.choice(Z), da[..., :m], 0.)
+        dz = self.routing.pull(Z, a[..., :m], dg)
         return np.concatenate([dz, dz], axis=-1) if self.bias else dz
 
     @property
     def __name__(self):
-        return f"{self.chosen} of the experts"
+        return f"{self.routing.chosen} of the experts"
 
-def _sigmoid_times(y, z):
-    "y σ(z)."
-    return y*expit(z)
+def _sigmoid_times(y, *z):
+    "y σ(z), where z is the sum of one or two numbers."
+    return y*expit(sum(z))
 
-def _slope_in_z(y, z):
-    return y*expit(z)*expit(-z)
+def _slope_in_z(y, *z):
+    return y*expit(sum(z))*expit(-sum(z))
 
-def _slope_in_y(y, z):
-    return expit(z) + 0*y
+def _slope_in_y(y, *z):
+    return expit(sum(z)) + 0*y
 
-times_sigmoid = Nonlinearity(_sigmoid_times, "times_sigmoid", arity=2, order=2,
-                             derivative=(_slope_in_y, _slope_in_z))
+times_sigmoid, times_sigmoid_of_sum = (
+    Nonlinearity(_sigmoid_times, name, arity=1 + k, order=2,
+                 derivative=(_slope_in_y, *[_slope_in_z]*k))
+    for k, name in enumerate(("times_sigmoid", "times_sigmoid_of_sum"), 1))
 
 class Router(NamedTuple):
     "The logits of a router in a program, and the weights as a function of them."
@@ -361,18 +366,25 @@ class Router(NamedTuple):
 
     def chosen(self, values): # [(..., s, m)] -> boolean (..., s, m)
         "Which experts each token chooses, from the values of these blocks."
-        return k_largest(self.gate.logits(beside(values)), self.gate.chosen)
+        return self.gate.routing.choice(self.gate.logits(beside(values)))
 
 def experts_branch(weights, l, branch, U):
     "Outputs of a mixture of experts, each of which computes all tokens U."
     p = weights.program
-    outputs = [mlp_branch(weights, l, branch.mlp, U, e) for e in range(branch.experts)]
     scores = [weights.router(l, branch, U)]
     bias = weights.router_bias(l, branch)
     if bias is not None:
         scores.append(alike_in_all_rows(p, bias, U.k))
+    def entering(e): # input of an expert
+        if branch.gate != "input":
+            return U
+        f = times_sigmoid if bias is None else times_sigmoid_of_sum
+        return p.nonlin(f, U, scores=[P[:, [e]] for P in scores])
+    outputs = [mlp_branch(weights, l, branch.mlp, entering(e), e)
+               for e in range(branch.experts)]
+    if bias is not None:
         outputs += [zeros_like(p, outputs[0])[np.zeros(U.k, int)]]*branch.experts
-    gate = ExpertGate(branch.gate, branch.chosen, bias is not None)
+    gate = ExpertGate(branch.routing, bias is not None)
     p.routers[l - 1] = Router(tuple(scores), gate)
     Y = p.route(scores, outputs, gate)
     if branch.shared is None:

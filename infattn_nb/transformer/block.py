@@ -260,7 +260,7 @@ class Block(Part):
         D = step.D
         u = step.x.coordinates() if D is None else norm.coordinates(step.x, D)
         along = sum(self._known(pull, step, u, sent.dY.G, rng) for pull in pulls)
-        cov = sum(pull.cov for pull in pulls)
+        cov = sum(pull.whole(u.shape[1]) for pull in pulls)
         if D is not None:
             along = norm.back_along(along, u, D)
             cov = D[..., :, None]*cov*D[..., None, :]
@@ -287,16 +287,34 @@ class Block(Part):
 
     def _known(self, pull, step, u, G, rng):
         r"$T\,U^{+\top}$ in the basis of X, and fresh coordinates orthogonal to U."
+        if pull.rows is not None:
+            return self._known_of_rows(pull, step, u, G, rng)
         centred = step.D is not None and self.norm.centres # no component along 1
         if centred and not pull.bias and step.x.inverse is not None:
             d = (pull.inner/step.D[:, None]) @ step.x.inverse.mT
             return np.concatenate([0*u[..., :1], d], axis=-1)
-        bias = np.full((*u.shape[:2], 1), pull.bias)
-        w = np.concatenate([u[..., 1:] if centred else u, bias], axis=-1)
-        fresh = triangle_times(root(pull.cov), rng.standard_normal(w.shape))
-        known = pull.inner - fresh @ w.mT
-        d = (fresh + spanned(known, w, G + pull.bias**2))[..., :-1]
-        return np.concatenate([0*u[..., :1], d], axis=-1) if centred else d
+        return _on_the_basis(pull, u, G, centred, rng)
+
+    def _known_of_rows(self, pull, step, u, G, rng):
+        "The same for a matrix that has multiplied some tokens only."
+        centred = step.D is not None and self.norm.centres
+        rows = pull.rows
+        there = np.take_along_axis(G, rows[:, None], axis=2)
+        there = np.take_along_axis(there, rows[..., None], axis=1)
+        of_rows = np.take_along_axis(u, rows[..., None], axis=1)
+        found = np.zeros(u.shape)
+        d = _on_the_basis(pull, of_rows, there, centred, rng)
+        np.put_along_axis(found, rows[..., None], d, axis=1)
+        return found
+
+def _on_the_basis(pull, u, G, centred, rng):
+    "Coordinates of dU along 𝟏 and the stream: those known from T, and fresh ones."
+    bias = np.full((*u.shape[:2], 1), pull.bias)
+    w = np.concatenate([u[..., 1:] if centred else u, bias], axis=-1)
+    fresh = triangle_times(root(pull.cov), rng.standard_normal(w.shape))
+    known = pull.inner - fresh @ w.mT
+    d = (fresh + spanned(known, w, G + pull.bias**2))[..., :-1]
+    return np.concatenate([0*u[..., :1], d], axis=-1) if centred else d
 
 def altered(block, attention=None, feedforward=None, itself=None):
     "A block with changed fields, as returned by functions of attention, MLP and block."

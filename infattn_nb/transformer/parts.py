@@ -79,15 +79,18 @@ def same(a, b): # bool
 ATTENTION_MATRICES = ("q", "k", "v", "o")
 MLP_MATRICES = ("1", "2", "3")
 ROUTER = "r" # of a mixture of experts
-MATRICES = (*ATTENTION_MATRICES, *MLP_MATRICES, ROUTER)
-LAST_MATRICES = ("o", "2") # they write to the stream
+OF_SHARED = ("s1", "s2", "s3", f"s{ROUTER}") # of a shared expert; "sr": of its gate
+MATRICES = (*ATTENTION_MATRICES, *MLP_MATRICES, ROUTER, *OF_SHARED)
+LAST_MATRICES = ("o", "2", "s2") # they write to the stream
 SINK = "sink" # one learned number per head, beside the scores of a row
 DISTANCE = "distance" # a number per head and bucket of distances, for all blocks
-SHARED = tuple(f"s{k}" for k in ("1", "2", "3", "b1", "b2", ROUTER)) # shared expert
+SHARED = (*OF_SHARED, "sb1", "sb2") # with biases
 BIASES = {k: f"b{k}" for k in ("1", "2", *ATTENTION_MATRICES, ROUTER)} # of matrices
 
 def matrices_of(word): # "qkv" -> ("q", "k", "v")
     "The matrices named by the letters of a word; none if it is another word."
+    if word in MATRICES:
+        return (word,)
     letters = tuple(word)
     return letters if set(letters) <= set(MATRICES) else ()
 
@@ -108,6 +111,17 @@ class Pullback(NamedTuple):
     inner: np.ndarray # T = dU Uᵀ, (b, s, s)
     cov: np.ndarray # Σ, of a fresh coordinate of √n dU, (b, s, s)
     bias: float = 0. # a constant coordinate of U, in addition to those of the stream
+    rows: np.ndarray | None = None # tokens that the matrix has multiplied, of which
+    # alone T and Σ are, (b, r); None: all
+
+    def whole(self, s):
+        "Σ of all s tokens, (b, s, s)."
+        if self.rows is None:
+            return self.cov
+        found = np.zeros((len(self.cov), s, s))
+        network = np.arange(len(found))[:, None, None]
+        found[network, self.rows[:, :, None], self.rows[:, None]] = self.cov
+        return found
 
 # %% ../../nbs/transformer/parts.ipynb #bl-norm
 @checks.completes()
