@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..transformer.parts import MLP_MATRICES, ROUTER, matrices_of
+from ..transformer.parts import MLP_MATRICES, OF_SHARED, ROUTER, matrices_of
 
 # %% ../../nbs/huggingface/families.ipynb #fa-toml
 FAMILIES_TOML = tomllib.loads(resources.files("infattn_nb.huggingface")
@@ -26,7 +26,8 @@ READY = FAMILIES_TOML["ready"]
 
 # %% ../../nbs/huggingface/families.ipynb #fa-shared
 EMBEDDINGS = "word", "position", "type", "class", "patch"
-LAYOUTS = "out", "in", "heads", "quarters", "experts", "experts_in"
+LAYOUTS = ("out", "in", "heads", "quarters", "experts", "experts_in", "experts_apart_in",
+           "experts_flat", "experts_flat_in")
 
 class Tensor(NamedTuple):
     "Contents of a tensor of a family."
@@ -34,7 +35,8 @@ class Tensor(NamedTuple):
     roles: tuple # roles of matrices "q" … "3", one after another; or one word
     layout: str = "out" # (out, in); "in": (in, out); "heads": q, k, v head by head;
     # "quarters": each matrix a quarter at a time; "experts": (experts, out, in);
-    # "experts_in": (experts, in, out), roles in turn
+    # "experts_in": (experts, in, out), roles in turn; "experts_apart_in": one after
+    # another; "experts_flat": (experts·out, in); "experts_flat_in": (experts·in, out)
     when: str = "" # only if this entry of the config is true; "!…": if it is false;
     # "&…": if it is true, with its module
     numbers: tuple = () # numbers of blocks in its name; () = 0, 1, …
@@ -59,9 +61,9 @@ class Tensor(NamedTuple):
 
     @property
     def of_experts(self):
-        "Is it a router, or do all experts share the tensor?"
-        router = {ROUTER, f"b{ROUTER}"} & {*self.roles}
-        return self.layout.startswith("experts") or bool(router)
+        "Is it a router, or of a shared expert, or do all experts share the tensor?"
+        others = {ROUTER, f"b{ROUTER}", CORRECTION, *OF_SHARED} & {*self.roles}
+        return self.layout.startswith("experts") or bool(others)
 
     @property
     def listed(self):
@@ -77,9 +79,13 @@ class Tensor(NamedTuple):
         body = body.replace(r"\#", r"\d+")
         return re.compile(rf"(?:^|\.){body}$")
 
-    def matrices(self, W, m, groups): # m: width of a head; groups, or None
+    def matrices(self, W, m, groups, experts=1): # m: width of a head; groups, or None
         "Matrices (out, in) in the tensor, by name."
         count = len(self.roles)
+        if self.layout.startswith("experts_flat"):
+            W = W.reshape(experts, -1, W.shape[-1])
+        if self.layout in ("experts_flat_in", "experts_apart_in"):
+            W = W.mT
         if self.layout == "experts_in": # entries of the roles in turn
             W = W.mT if count == 1 else np.concatenate(
                 [W[..., k::count] for k in range(count)], axis=-1).mT
@@ -127,6 +133,8 @@ def is_in(tensor, # a Tensor
     if not mixture:
         return not tensor.of_experts
     return tensor.of_experts or not {*MLP_MATRICES, "b1", "b2"} & {*tensor.roles}
+
+CORRECTION = "correction" # numbers that are added for the choice of experts
 
 def is_norm(tensor):
     "Whether it is the gain of a norm, or the name of a norm without parameters."
@@ -195,7 +203,12 @@ class Family(NamedTuple):
     units_left_out: bool = False # are there 4n of them, without this entry?
     experts: str = "" # entries with the number of experts; "" = one MLP
     expert_units: str = "intermediate_size" # entry for hidden units of an expert
-    gate: str = "chosen" # as in Experts, or an entry: true for "chosen", else "softmax"
+    chosen: str = "num_experts_per_tok" # entries with the number of chosen experts
+    shared: str = "" # entry for hidden units of a shared expert
+    shared_times: str = "" # or entry for these units, divided by those of an expert
+    gate: str = "chosen" # as in Experts, or an entry and its gates: if true, if false
+    best_of_group: int = 1 # as in Experts
+    nested: str = "" # dicts whose entries are read as if they stood outside
     causal: bool = True
     masked: bool = False # is causality set by a mask?
     grouped: bool = True # may heads share keys and values?
