@@ -87,7 +87,7 @@ class Entries:
 _WIDTH = "hidden_size", "n_embd", "d_model", "dim"
 _HEADS = "num_attention_heads", "n_head", "n_heads", "num_heads"
 _LAYERS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
-_GROUPS = "num_key_value_heads", "num_kv_heads", "kv_n_heads"
+_GROUPS = "kv_n_heads", "num_key_value_heads", "num_kv_heads"
 _KINDS = "full_attention", "sliding_attention" # kinds of layers
 _CHUNKED = "chunked_attention" # in which tokens attend within pieces of a text
 _IDLE = set(FAMILIES_TOML["idle"].split())
@@ -135,7 +135,7 @@ class Config(Entries):
                     entries = {k: v for k, v in entries.items() if k not in ours}
             if more.get("rope_scaling"): # in the place of a family's own
                 entries = {k: x for k, x in entries.items() if k != "rope_parameters"}
-            entries = entries | _flat(more, FAMILIES[kind]) | more
+            entries = entries | more | _flat(more, FAMILIES[kind])
         found = cls(entries, where, kind, text)
         found.check_entries(_flat(config, FAMILIES[kind]) | config)
         return found
@@ -573,7 +573,9 @@ class Config(Entries):
         fixed: "variance" keeps fan-in times the variance of an entry; "std" keeps the
         standard deviation."""
         ratio = Fraction(width, self.width)
-        new = dict(self.entries) | {self.name(*_WIDTH): width}
+        apart = self.family.nested.split()
+        new = {k: x for k, x in self.entries.items() if k not in apart}
+        new |= {self.name(*_WIDTH): width}
         if self.projection is not None:
             size = self.get("embedding_size")
             new["embedding_size"] = max(1, round(size*ratio))
