@@ -295,7 +295,8 @@ class Config(Entries):
         if apart.get("clip_qkv"):
             apart.reject("clip_qkv", "be null", apart.get("clip_qkv"),
                          "clipped queries and keys are not supported")
-        if self.width % self.heads and self.get("head_dim") is None:
+        filled = self.width % self.heads == 0 or not self.family.whole_heads
+        if not filled and self.get("head_dim") is None:
             self.reject(self.name(*_HEADS), f"divide the width {self.width}",
                         self.heads)
         groups = self.groups
@@ -722,7 +723,7 @@ class Config(Entries):
     def kinds_of_layers(self):
         "The kind of each layer, 'sliding_attention' or 'full_attention'."
         listed = self.by_layer("layer_types")
-        kinds = (*_KINDS, *[_CHUNKED]*(self.family.windows == "chunks"))
+        kinds = (_KINDS[0], _CHUNKED) if self.family.windows == "chunks" else _KINDS
         for kind in listed or ():
             if kind not in kinds:
                 self.reject("layer_types", f"hold {' or '.join(map(repr, kinds))}",

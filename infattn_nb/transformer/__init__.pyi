@@ -1,3 +1,4 @@
+from .stream import Projection as Projection
 from .stream import embedding_cov as embedding_cov, text_labels as text_labels
 from .parts import Norm as Norm
 from .attention import Rotary as Rotary, SelfAttention as SelfAttention

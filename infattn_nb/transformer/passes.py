@@ -326,7 +326,9 @@ class Network(Part):
             records = list(self.forward(x, rng, "all"))
             shots = list(self.back(records, plan.cov, rng))[::-1]
             first = shots[0].g
+            before = 0. # of the matrix before the first block
             if to is not None:
+                before = to.var*first.gram()*entered.gram()
                 first = to.backward(first, x, entered, rng)
             if norm:
                 u = x if to is None else entered
@@ -339,7 +341,7 @@ class Network(Part):
                      for name in self.matrices]
             there = self.kept(x, records)
             return Drawn(there, gram, inner,
-                         self.tangent(by_block, plan, there.gram[:, -1]),
+                         self.tangent(by_block, plan, there.gram[:, -1], before),
                          np.moveaxis(np.array(sizes), 2, 0).copy(), first.gram())
         numbers = self.numbers(plan.n)
         most = max(_CACHED_NUMBERS//numbers, min(4, _MOST_NUMBERS//numbers), 1)
@@ -354,11 +356,12 @@ class Network(Part):
         s = len(self.cov)
         return n < 2*s + 1 or s >= LONG and n <= 4*s
 
-    def tangent(self, by_block, plan, last): # last: Gram matrices, (b, s, s)
+    def tangent(self, by_block, plan, last, before=0.): # last: Gram matrices, (b, s, s)
         """Sum of all θ over the tokens of each pair of texts.
 
-        The readout adds its covariance times the last Gram matrix, entry by entry."""
-        Θ = plan.cov*last if plan.count_readout else 0.*last
+        The readout adds its covariance times the last Gram matrix, entry by entry. The
+        matrix before the first block adds `before`, if there is one."""
+        Θ = before + (plan.cov*last if plan.count_readout else 0.*last)
         for block, sizes in zip(self.blocks, by_block):
             for name, x in sizes.items():
                 Θ = Θ + block.owner(name).variance(name)*x
