@@ -16,7 +16,7 @@ from infattn_nb.netsor.nodes import AssumptionError, AssumptionWarning
 from infattn_nb.nonlinearities import gelu, relu
 from infattn_nb.theory import ExchangeableScores
 from infattn_nb.training import SGD, Adam, AdamW, Lion, Muon
-from infattn_nb.transformer import Adapters, Experts, Projection
+from infattn_nb.transformer import Adapters, Experts, LatentAttention, Projection
 
 ONE_SENTENCE = re.compile(r"`[^`]+` must [^\n]+; [^\n]+")
 NET = results.TRANSFORMER
@@ -58,6 +58,7 @@ EXAMPLES = {
     "FeedForward": lambda: BLOCK.feedforward,
     "Gradients": results.slopes,
     "HierarchicalGaussian": results.law,
+    "LatentAttention": lambda: LatentAttention(2, 4),
     "Lion": Lion,
     "Muon": lambda: Muon(momentum=0.9),
     "SGD": lambda: SGD(momentum=0.9),

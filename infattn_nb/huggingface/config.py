@@ -918,7 +918,7 @@ def _slowed(θ, scaling, rope):
 
 def _flat(config, family): # a dict
     "Entries of the dicts of a config that a family reads as if they stood outside."
-    found = {}
+    found: dict = {}
     for name in family.nested.split():
         inner = config.get(name)
         if isinstance(inner, dict):

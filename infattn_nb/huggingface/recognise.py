@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LAST_NORMS', 'ACT', 'body_of', 'outside', 'check_alone', 'part_of', 'blocks_of', 'check_tensors', 'Recognised',
-           'recognised', 'reach', 'reach_each', 'stacked', 'has_experts', 'check_parts', 'windowed',
-           'in_chunks', 'gate_of', 'alibi', 'buckets_of', 'of_torch', 'both_allow', 'masked_by']
+           'recognised', 'reach', 'reach_each', 'stacked', 'has_experts', 'check_parts', 'windowed', 'in_chunks',
+           'gate_of', 'alibi', 'buckets_of', 'of_torch', 'both_allow', 'masked_by']
 
 # %% ../../nbs/huggingface/recognise.ipynb #rc-imports
 import re

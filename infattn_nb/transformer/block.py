@@ -13,8 +13,9 @@ import numpy as np
 
 from .attention import AttentionRecord, SelfAttention
 from .experts import Experts, ExpertsRecord
+from .latent import LatentAttention, LatentRecord
 from .mlp import FeedForward
-from .parts import ATTENTION_MATRICES, DISTANCE, ROUTER, SHARED
+from .parts import ATTENTION_MATRICES, DISTANCE, INTO_LATENTS, ROUTER, SHARED
 from .parts import SINK, Cotangent, Norm, Part
 from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import divided, root, spanned, square, thin
@@ -49,7 +50,8 @@ class BlockRecord(NamedTuple):
     def attention(self):
         "The record of the attention branch, or None."
         seen = (record for step in self.steps for record in step.branches)
-        return next((x for x in seen if isinstance(x, AttentionRecord)), None)
+        kinds = AttentionRecord, LatentRecord
+        return next((x for x in seen if isinstance(x, kinds)), None)
 
     @property
     def experts(self):
@@ -83,7 +85,7 @@ class Block(Part):
     bare_attention
         True: there is no norm before attention, as in the first block of ModernBERT
     """
-    attention: SelfAttention | None = SelfAttention()
+    attention: SelfAttention | LatentAttention | None = SelfAttention()
     feedforward: FeedForward | Experts | None = FeedForward()
     norm_placement: str | None = "pre"
     _: KW_ONLY
@@ -94,7 +96,8 @@ class Block(Part):
     bare_attention: bool = False
 
     def __post_init__(self) -> None:
-        kinds = {"attention": (SelfAttention,), "feedforward": (FeedForward, Experts)}
+        kinds = {"attention": (SelfAttention, LatentAttention),
+                 "feedforward": (FeedForward, Experts)}
         for name, (first, *others) in kinds.items():
             if getattr(self, name) is not None:
                 checks.kind(getattr(self, name), (first, *others), name,
@@ -141,6 +144,10 @@ class Block(Part):
         """
         if name.removeprefix("b") in (*ATTENTION_MATRICES, SINK, DISTANCE):
             return self.attention
+        if name in INTO_LATENTS:
+            a = self.attention
+            is_there = isinstance(a, LatentAttention) and name in a.matrices
+            return a if is_there else None
         second = self.feedforward
         if name in (ROUTER, f"b{ROUTER}"):
             return second if isinstance(second, Experts) else None

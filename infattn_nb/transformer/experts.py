@@ -416,6 +416,7 @@ class Experts(Branch):
         """
         Z, g = self.route(R, rng)
         b, s, _ = R.shape
+        parts: list[Met]
         met = np.flatnonzero(g.any((0, 1))).tolist()
         on_input = self.gate == "input"
         if width == np.inf and not on_input: # all experts have one covariance
@@ -424,7 +425,7 @@ class Experts(Branch):
             record = ExpertsRecord((g @ g.mT)*K.F, Z, g, parts)
         else:
             F = np.zeros((b, s, s))
-            parts: list = []
+            parts = []
             record = ExpertsRecord(F, Z, g, parts, on_input=on_input)
             for e in met:
                 rows = None if width == np.inf else _rows(g[..., e])

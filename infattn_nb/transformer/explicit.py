@@ -126,8 +126,8 @@ def run_experts(f, u, W): # Experts, (..., s, n), matrices of all experts side b
                                            if k in f.mlp.matrices})
             out[..., rows, :] += (weight > 0 if on_input else weight)*each.out
     if f.shared is not None:
-        own = run_mlp(f.shared, u, {k[1:]: W[k] for k in W if k.startswith("s")})
-        out += expit(u @ W["sr"])*own.out if f.shared_gate else own.out
+        fed = run_mlp(f.shared, u, {k[1:]: W[k] for k in W if k.startswith("s")})
+        out += expit(u @ W["sr"])*fed.out if f.shared_gate else fed.out
     return Mixed(out, Z, g)
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-block

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .attention import positions_of
+from .latent import LatentAttention
 from .block import Block, altered
-from .parts import BIASES, CACHE, MATRICES, SHARED, SINK, Norm
+from .parts import BIASES, CACHE, INTO_LATENTS, MATRICES, SHARED, SINK, Norm
 from .parts import Part
 from .stream import Gradient, Projection, Stream, add
 from .stream import given_embeddings
@@ -156,6 +157,11 @@ class Network(Part):
         "The largest number of heads of a block."
         return max(b.attention.heads if b.attention else 0 for b in self.blocks)
 
+    def reject_latents(self, wanted: str, remedy: str) -> None:
+        "Raise ValueError if a block has latent attention, with what is wanted instead."
+        if any(isinstance(b.attention, LatentAttention) for b in self.blocks):
+            checks.reject("attention", wanted, "latent attention", remedy)
+
     @cached_property
     def most_experts(self) -> int:
         "The largest number of experts of a block."
@@ -227,7 +233,7 @@ class Network(Part):
         "Names of all matrices and biases that receive a gradient."
         there = {name for block in self.blocks for x in block.branches
                  for name in x.matrices}
-        names = *MATRICES, *BIASES.values(), *SHARED, SINK
+        names = *MATRICES, *INTO_LATENTS, *BIASES.values(), *SHARED, SINK
         return [k for k in dict.fromkeys(names) if k in there]
 
     def per_block(self, method, name, *where):
