@@ -616,8 +616,9 @@ def test_what_transformers_has_beyond(transformers):
         intermediate_size=16,
         vocab_size=8,
     )
-    config = transformers.Qwen2MoeConfig(**shape, num_experts=2)
-    model = transformers.Qwen2MoeModel(config).eval()
+    config = transformers.OlmoeConfig(**shape, num_experts=2, num_experts_per_tok=1)
+    model = transformers.OlmoeModel(config).eval()
+    model.layers[0].mlp.shared_expert = torch.nn.Linear(32, 32)
     text = "no part `shared_expert` in its MLP"
     with pytest.raises((TypeError, ValueError), match=text) as e:
         from_torch(model, torch.randn(3, 32))
