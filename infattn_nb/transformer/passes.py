@@ -79,8 +79,7 @@ class Network(Part):
                           TypeError)
         checks.put(self, blocks=blocks)
         for block in dict.fromkeys(blocks):
-            if block.attention is not None:
-                block.attention.check_tokens(s, self.texts)
+            block.check_tokens(s, self.texts)
         if self.embeddings is not None:
             checks.put(self, embeddings=self._given(s))
         if self.width is not None:
@@ -151,6 +150,11 @@ class Network(Part):
             return self.final_norm
         return self.blocks[-1].norm if self.final_norm else None
 
+    @property
+    def read_rows(self) -> np.ndarray | None:
+        "Tokens that are read: those on which the last block acts; None = all."
+        return self.blocks[-1].rows
+
     @cached_property
     def most_heads(self) -> int:
         "The largest number of heads of a block."
@@ -199,8 +203,9 @@ class Network(Part):
         g = random_readout(x, cov, rng)
         norm = self.last_norm
         if norm:
-            D = norm.factor(x)
-            g = norm.back(g, norm.coordinates(x, D), D)
+            rows = self.read_rows
+            D = norm.factor(x, rows)
+            g = norm.back(g, norm.coordinates(x, D, rows), D, rows)
         yield BackwardStep(g, x, {})
         for block, record in zip(reversed(self.blocks), reversed(records)):
             sizes, g = block.backward(record, g, positions, rng)
@@ -209,12 +214,7 @@ class Network(Part):
     def who_attends(self):
         "Which rows may attend to which columns, (L, s, s); False without attention."
         s = len(self.cov)
-        found = np.zeros((len(self.blocks), s, s), bool)
-        for who, block in zip(found, self.blocks):
-            if block.attention is not None:
-                allowed = block.attention.allowed(s, self.texts)
-                who[:] = True if allowed is None else allowed
-        return found
+        return np.array([block.allowed(s, self.texts) for block in self.blocks])
 
     def numbers(self, n):
         "Approximate count of numbers in the records of one network."
@@ -260,12 +260,17 @@ class Network(Part):
                 chosen_weight[:, l] = here.g.sum(-1)
                 busiest[:, l] = (here.g > 0).mean(1).max(-1)
             heads = record.attention
-            if heads is not None:
-                entropy[:, l, :heads.entropy.shape[1]] = heads.entropy
-            if heads is not None and seen is not None:
-                seen[:, l, :heads.scores.shape[1]] = heads.scores
+            if heads is None:
+                continue
+            tokens = self.blocks[l].seen([self.blocks[l].attention])
+            tokens = np.arange(s) if tokens is None else tokens
+            H = heads.entropy.shape[1]
+            entropy[:, l, :H, tokens] = np.moveaxis(heads.entropy, -1, 0)
+            if seen is not None:
+                place = np.ix_(range(b), [l], range(H), tokens, tokens)
+                seen[place] = heads.scores[:, None]
         if self.last_norm:
-            streams[-1], _ = self.last_norm.apply(streams[-1])
+            streams[-1], _ = self.last_norm.apply(streams[-1], self.read_rows)
         places = zip(*((x.gram(), x.average(), x.units) for x in streams))
         gram, mean, units = (np.stack(x, axis=1) for x in places)
         routed = load, router_entropy, chosen_weight, busiest
@@ -382,9 +387,16 @@ class Network(Part):
                               "it",
                               "pass `texts` to the Transformer")
         count_readout = checks.flag(count_readout, "count_readout")
+        read = self.read_rows
+        if read is not None: # a loss of the tokens of one text
+            labels = None
         if isinstance(readout, str):
             whole = np.zeros(s, int) if labels is None else labels
-            weights = readout_of(readout, whole).sum(0)
+            if read is None:
+                weights = readout_of(readout, whole).sum(0)
+            else:
+                weights = np.zeros(s)
+                weights[read] = readout_of(readout, whole[read]).sum(0)
             readout = np.outer(weights, weights)
         if checks.axes(readout) != 2:
             checks.reject("readout", f"be 'last', 'mean' or a covariance ({s}, {s})",
