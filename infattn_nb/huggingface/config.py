@@ -97,6 +97,7 @@ class Config(Entries):
     "The entries of a config, with the defaults of its family."
     kind: str # model_type
     text: str # the config as JSON
+    stack: str = "" # "encoder" or "decoder", if it describes only this stack
 
     @classmethod
     def read(cls, config): # a built-in name, a path, or the contents of a file
@@ -135,6 +136,8 @@ class Config(Entries):
             if more.get("rope_scaling"): # in the place of a family's own
                 entries = {k: x for k, x in entries.items() if k != "rope_parameters"}
             entries = entries | more
+        if FAMILIES[kind].encoder:
+            entries = with_derived(entries)
         found = cls(entries, where, kind, text)
         found.check_entries(config)
         return found
@@ -166,6 +169,31 @@ class Config(Entries):
     def own(self):
         "The family, as it is with the entries of this config."
         return self.family.as_in(self.get)
+
+    @property
+    def has_two_texts(self):
+        "Does it describe an encoder with a decoder?"
+        return bool(self.family.encoder) and not self.stack
+
+    def of_stack(self, name): # "encoder" or "decoder" -> Config
+        "The entries of one stack of an encoder with a decoder, under common names."
+        where = getattr(self.family, name)
+        layers, heads, units = (self.need(where[x]) for x in ("layers", "heads", "units"))
+        entries = {k: x for k, x in self.entries.items() if k not in (*_HEADS, *_LAYERS)}
+        entries |= {"num_hidden_layers": layers, "num_attention_heads": heads,
+                    self.family.units: units, "is_causal": name == "decoder"}
+        if self.get("d_kv"):
+            entries["head_dim"] = self.get("d_kv")
+        return replace(self, entries=entries, stack=name)
+
+    @property
+    def stacks(self):
+        "The Configs of encoder and decoder."
+        return self.of_stack("encoder"), self.of_stack("decoder")
+
+    def labels_of(self, tokens):
+        "Labels of each text; of source and target, for an encoder with a decoder."
+        return labels_of_pair(tokens) if self.has_two_texts else labels_of(tokens)
 
     @property
     def part_of_it(self):
@@ -215,6 +243,8 @@ class Config(Entries):
         said = self.entries.get("tie_word_embeddings")
         bias = np.zeros(1) if family.head_bias or self.get("lm_head_bias") else None
         scale = self.get("logit_scale") or 1/(self.get("logits_scaling") or 1.)
+        if self.kind == "t5" and self.get("scale_decoder_outputs"):
+            scale = float(1/np.sqrt(self.width))
         return Head("lm_head", family.tied if said is None else bool(said),
                     float(np.sqrt(self.variance)), self.entries.get("vocab_size"),
                     bias, scale=scale, cap=self.get("final_logit_softcapping"))
@@ -224,8 +254,9 @@ class Config(Entries):
         entry = self.family.eps
         kind = self.family.norm_kind or \
             ("rms" if entry == "rms_norm_eps" else "layer")
-        return Norm(kind, self.need(entry) if isinstance(entry, str) else entry,
-                    self.family.gain)
+        is_t5 = self.family.rule == "t5" # whose factor also multiplies the gains
+        gain = self.need("initializer_factor") if is_t5 else self.family.gain
+        return Norm(kind, self.need(entry) if isinstance(entry, str) else entry, gain)
 
     @property
     def activation(self):
@@ -242,10 +273,11 @@ class Config(Entries):
 
     def ensemble(self, tokens): # a number, or labels of one text or of several
         "Arguments of the `Transformer` that has the law of the model's initialisation."
-        texts = labels_of(tokens)
+        texts = self.labels_of(tokens)
         self.check()
         self.check_length(texts)
-        spec = self.embeddings(texts) | dict(blocks=self.blocks(texts))
+        embeddings = self.embeddings_of_pair if self.has_two_texts else self.embeddings
+        spec = embeddings(texts) | dict(blocks=self.blocks(texts))
         spec |= dict.fromkeys(self.own.ends, self.norm)
         return dict(random_embeddings=True, projection=self.projection) | spec | dict(
             width=self.width)
@@ -260,6 +292,10 @@ class Config(Entries):
 
     def check(self):
         "Reject unsupported architectures, and numbers of heads that do not fit."
+        if self.has_two_texts:
+            for stack in self.stacks:
+                stack.check()
+            return
         for name, wanted in self.family.wanted.items():
             if self.get(name) not in (None, wanted):
                 self.reject(name, f"be {wanted!r}", self.get(name),
@@ -305,6 +341,14 @@ class Config(Entries):
     def check_length(self, texts):
         "Reject a text that is longer than the table of positions."
         entry = self.family.positions
+        if self.has_two_texts:
+            names = self.family.source_positions or entry, entry
+            for text, name, of in zip(texts, names, ("source", "target")):
+                if name and len(text) > self.need(name):
+                    self.reject(name, f"allow for a {of} of {len(text)} tokens",
+                                self.get(name), f"pass a shorter {of}, or a config with "
+                                "more positions")
+            return
         if self.family.grid:
             self._check_patches(texts)
         if "patch" in self.family.embeddings:
@@ -337,12 +381,20 @@ class Config(Entries):
     @property
     def fixed_positions(self):
         "Are positions fixed sines and cosines?"
-        return bool(self.family.sinusoids and self.get(self.family.sinusoids))
+        named = self.family.sinusoids and self.get(self.family.sinusoids)
+        return bool(named or self.family.waves)
+
+    @property
+    def scales_embeddings(self):
+        "Are word embeddings multiplied by √n?"
+        entry = "scale_embedding"
+        asked = entry in self.family.reads.split() and self.get(entry)
+        return self.family.scaled or bool(asked)
 
     @property
     def embedding_scale(self):
         "Factor of the word embeddings."
-        if self.family.scaled:
+        if self.scales_embeddings:
             return float(np.sqrt(self.width))
         if self.get("token_dropout"): # 12 % of the tokens are masked in training
             return .88
@@ -367,10 +419,45 @@ class Config(Entries):
             found |= beside_fixed(cov, texts, positions)
         return found
 
+    def embeddings_of_pair(self, texts): # labels of source and target -> dict
+        "Covariance of the embeddings of source and target, and the text of each token."
+        drawn = {k: self.variances[k] for k in self.own.embeddings}
+        if self.fixed_positions:
+            drawn["position"] = 0.
+        cov = self.drawn_cov(texts, drawn)
+        found = dict(cov=cov, texts=text_labels(texts))
+        if self.fixed_positions:
+            rows = self._fixed_rows(max(map(len, texts)))
+            given = bool(self.family.before) # with their positions
+            both = [0*rows[:len(texts[0])] if given else rows, rows]
+            found |= beside_fixed(cov, texts, both)
+        return found
+
+    def _fixed_rows(self, length):
+        "Sines and cosines of the positions of one text, (length, n)."
+        if self.family.waves == "behind padding":
+            first = self.need("pad_token_id") + 1
+            return waves_behind(first, length, self.width)
+        return sinusoids(length, self.width)
+
+    def _drawn_cov_of_pair(self, texts, sizes):
+        "As `drawn_cov`: both texts share their words, but not a table of positions."
+        is_source = text_labels(texts) == 0
+        within = np.equal.outer(is_source, is_source)
+        square = self.embedding_scale*self.embedding_scale
+        cov = embedding_cov(texts, square*sizes["word"])
+        cov = cov + within*embedding_cov(texts, 0., sizes.get("position", 0.))
+        if self.family.before:
+            given = np.outer(is_source, is_source)*embedding_cov(texts)
+            cov = np.where(np.outer(~is_source, ~is_source), cov, given)
+        return cov
+
     def drawn_cov(self, texts, # labels of each text
                   sizes, # variances by role
                  ): # (s, s)
         "Covariance of a coordinate of the embeddings that are drawn."
+        if self.has_two_texts:
+            return self._drawn_cov_of_pair(texts, sizes)
         if self.family.before:
             return embedding_cov(texts)
         position = sizes.get("position", 0.)
@@ -384,7 +471,12 @@ class Config(Entries):
         return cov + sizes.get("type", 0.) # the same for all tokens
 
     def blocks(self, texts):
-        "A Block for each layer."
+        """A Block for each layer; of a decoder behind an encoder, two for each layer.
+
+        The first of the two has self-attention, the second has cross-attention and
+        the MLP."""
+        if self.has_two_texts:
+            return self._blocks_of_pair(texts)
         family = self.own
         n = self.width
         H = self.heads
@@ -423,7 +515,12 @@ class Config(Entries):
             var_o=H*m*var["o"]/out,
             var_sink=var["q"] if family.sinks else None)
         if family.distances:
-            shared |= dict(buckets=buckets_of(positions), var_distance=self.variance)
+            far = [self.get(f"relative_attention_{x}") for x in ("num_buckets",
+                                                                 "max_distance")]
+            known = far if family.encoder else ()
+            shared |= dict(buckets=buckets_of(positions, *known,
+                                              causal=bool(family.encoder) and causal),
+                           var_distance=var["distance"])
         parallel = self.get("use_parallel_residual")
         parallel = family.parallel if parallel is None else parallel
 
@@ -445,6 +542,26 @@ class Config(Entries):
         bare = [family.bare_first and l == 0 for l in range(self.layers)]
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
                         self.turning(), self.with_experts(), bare))
+
+    def _blocks_of_pair(self, texts):
+        "Blocks of the encoder, which act on the source, and those of the decoder."
+        source = text_labels(texts) == 0
+        E, D = (stack.blocks([text]) for stack, text in zip(self.stacks, texts))
+        closes = self.family.closes
+
+        @cache # equal layers are one object
+        def of_encoder(b, is_last):
+            return replace(b, rows=source, closing_norm=is_last and closes)
+
+        @cache
+        def of_decoder(b):
+            crossing = replace(b.attention, mask=None, buckets=None, var_distance=0.)
+            return (replace(b, feedforward=None, rows=~source),
+                    replace(b, attention=crossing, rows=~source, looks_at=source))
+
+        last = len(E) - 1
+        found = [of_encoder(b, l == last) for l, b in enumerate(E)]
+        return found + [half for b in D for half in of_decoder(b)]
 
     @property
     def window(self):
@@ -558,15 +675,22 @@ class Config(Entries):
 
         They follow the rule of the family: "one" number for all tensors; "clip", powers
         of width and depth; "xavier", by fan-in and fan-out."""
+        if self.has_two_texts:
+            return self.of_stack("encoder").variances
         n = self.width
         σ2 = self.variance
-        found = dict.fromkeys((*MATRICES, *EMBEDDINGS), σ2) | dict(b1=0., b2=0.)
+        found = dict.fromkeys((*MATRICES, *EMBEDDINGS, "distance"), σ2)
+        found |= dict(b1=0., b2=0.)
         if self.family.rule == "clip":
             square = (self.get("initializer_factor") or 1.)**2
             small = square/(2*n*self.layers)
             found |= dict(q=small, k=small, v=small, o=square/n, word=4e-4*square,
                           position=4e-4*square)
             found |= {"1": square/(2*n), "2": small}
+        elif self.family.rule == "t5":
+            m = self.need("head_dim")
+            found |= dict.fromkeys((*"kv13", "distance"), σ2/n)
+            found |= {"q": σ2/(n*m), "o": σ2/(self.heads*m), "2": σ2/self.units}
         elif self.family.rule == "xavier":
             found |= dict.fromkeys("qkvo", 1/n)
             found |= dict.fromkeys("12", 2/(n + self.units)) | dict(b1=1e-12, b2=1e-12)
@@ -849,12 +973,24 @@ def sinusoids(length, # positions
     angle = np.arange(length)[:, None]/1e4**(2*(np.arange(n)//2)/n)
     return np.where(np.arange(n) % 2, np.cos(angle), np.sin(angle))
 
+def waves_behind(first, # number of the first position
+                 length, # positions
+                 n, # width
+                ): # (length, n)
+    "Sines and cosines of positions, as in fairseq."
+    half = n//2
+    angle = np.arange(first, first + length)[:, None]
+    angle = angle*np.exp(-np.arange(half)*np.log(1e4)/(half - 1))
+    odd = np.zeros((length, n % 2))
+    return np.concatenate([np.sin(angle), np.cos(angle), odd], axis=1)
+
 def beside_fixed(cov, # covariance of the drawn embeddings, (s, s)
                  texts, # labels of each text
-                 positions, # a row for each position, (length, n)
+                 positions, # a row for each position, (length, n), or one for each text
                 ): # dict: cov, mean and random_embeddings of a Network
     "Add positions that are not drawn to the embeddings."
-    rows = np.concatenate([positions[:len(text)] for text in texts])
+    several = positions if isinstance(positions, list) else [positions]*len(texts)
+    rows = np.concatenate([table[:len(text)] for table, text in zip(several, texts)])
     μ = rows.mean(1)
     centred = rows - μ[:, None]
     return dict(cov=cov + centred @ centred.T/rows.shape[1], mean=μ,
@@ -865,6 +1001,41 @@ def labels_of(tokens): # a number, or labels of one text or of several
     if isinstance(tokens, (int, np.integer)) and not isinstance(tokens, bool):
         tokens = range(checks.count(int(tokens), "texts"))
     return several(tokens)
+
+def labels_of_pair(tokens): # (source, target), each a number, a text or labels
+    "Labels of source and target; numbers stand for tokens that are all different."
+    if isinstance(tokens, str) or not isinstance(tokens, (tuple, list)) \
+            or len(tokens) != 2:
+        got = "one text" if isinstance(tokens, (str, int)) else f"{tokens!r:.40}"
+        checks.reject("texts", "be a pair, source and target, for an encoder with a "
+                      "decoder", got, "pass e.g. texts=(16, 8), or two texts of words")
+    found = []
+    for name, text in zip(("source", "target"), tokens):
+        before = sum(map(len, found))
+        is_number = isinstance(text, (int, np.integer)) and not isinstance(text, bool)
+        if is_number:
+            text = range(before, before + checks.count(int(text), name))
+        parts = several(text)
+        if len(parts) > 1:
+            checks.reject(name, "be one text", f"{len(parts)} texts",
+                          "read the model once for each pair of texts")
+        found += parts
+    return found
+
+def with_derived(entries): # a dict -> a dict
+    "Entries of an encoder with a decoder that follow from others."
+    found = dict(entries)
+    if found.get("num_decoder_layers") is None and "num_layers" in found:
+        found["num_decoder_layers"] = found["num_layers"]
+    name = found.get("feed_forward_proj")
+    if isinstance(name, str): # as T5's library reads it
+        first, *_ = name.split("-")
+        found["is_gated_act"] = first == "gated"
+        found["dense_act_fn"] = "gelu_new" if name == "gated-gelu" else \
+            name.split("-")[-1]
+    if found.get("scale_decoder_outputs") is None:
+        found["scale_decoder_outputs"] = found.get("tie_word_embeddings") is not False
+    return found
 
 # %% ../../nbs/huggingface/config.ipynb #co-rejected
 MOST_BYTES = 2**22 # largest size of a config

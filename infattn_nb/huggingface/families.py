@@ -26,6 +26,7 @@ READY = FAMILIES_TOML["ready"]
 
 # %% ../../nbs/huggingface/families.ipynb #fa-shared
 EMBEDDINGS = "word", "position", "type", "class", "patch"
+STACKS = "encoder", "decoder", "cross" # parts of the tensors of two stacks
 LAYOUTS = "out", "in", "heads", "quarters", "experts", "experts_in"
 
 class Tensor(NamedTuple):
@@ -37,7 +38,8 @@ class Tensor(NamedTuple):
     # "experts_in": (experts, in, out), roles in turn
     when: str = "" # only if this entry of the config is true; "!…": if it is false;
     # "&…": if it is true, with its module
-    numbers: tuple = () # numbers of blocks in its name; () = 0, 1, …
+    numbers: tuple = () # numbers of blocks in its name; () = 0, 1, …; None: not there
+    stack: str = "" # its part among STACKS, in an encoder with a decoder
 
     def of_block(self, l):
         "The tensor's name in block l."
@@ -190,6 +192,10 @@ class Family(NamedTuple):
     tied: bool = True # is the head tied to the embeddings, without an entry?
     sinusoids: str = "" # the entry that makes positions sines and cosines
     batched: bool = True # do blocks process several texts at once?
+    encoder: dict = {} # entries of layers, heads and units, if a decoder follows
+    decoder: dict = {} # the same entries of the decoder
+    source_positions: str = "" # entry with the longest length of a source
+    waves: str = "" # fixed positions: "original", or "behind padding"
     place: str = "pre" # placement of the norms
     units: str | float = "intermediate_size" # entry for hidden units, or a factor of n
     units_left_out: bool = False # are there 4n of them, without this entry?
@@ -265,7 +271,19 @@ class Family(NamedTuple):
             away = tuple(maps)
             own["layouts"] = tuple([x for x in layout if not x.name.startswith(away)]
                                    for layout in own["layouts"])
+        if self.encoder and get(self.encoder["layers"]) is not None:
+            own["layouts"] = tuple(self._numbered(layout, get)
+                                   for layout in own["layouts"])
         return self._replace(**own)
+
+    def _numbered(self, layout, get):
+        "Tensors of an encoder with a decoder, with the number of each block in a name."
+        E, D = (range(get(x["layers"])) for x in (self.encoder, self.decoder))
+        own = dict(encoder=[*E, *[None]*2*len(D)],
+                   decoder=[*[None]*len(E), *[x for l in D for x in (l, None)]],
+                   cross=[*[None]*len(E), *[x for l in D for x in (None, l)]])
+        return [x._replace(numbers=tuple(own[x.stack])) if x.stack else x
+                for x in layout]
 
     def as_in_module(self, body): # a module
         "The family of one module, by the attributes of its config."
@@ -277,12 +295,18 @@ class Family(NamedTuple):
         "Names of the norms before the first block and after the last."
         ends = dict(first_gain="first_norm", gain="final_norm", norm="final_norm")
         roles = (x.roles[0] for x in self.layouts[0] if "*" not in x.name)
-        return [ends[role] for role in roles if role in ends]
+        return list(dict.fromkeys(ends[role] for role in roles if role in ends))
 
     @property
     def embeddings(self):
         "Roles of the embeddings, which are added before the first block."
-        return [x.roles[0] for x in self.layouts[0] if x.roles[0] in EMBEDDINGS]
+        roles = (x.roles[0] for x in self.layouts[0] if x.roles[0] in EMBEDDINGS)
+        return list(dict.fromkeys(roles))
+
+    @property
+    def closes(self):
+        "Is there a norm at the end of the encoder?"
+        return any(x.roles == ("closing_gain",) for x in self.layouts[0])
 
     @classmethod
     def of_section(cls, tensors, older=None, **own): # a section of families.toml
@@ -293,8 +317,10 @@ class Family(NamedTuple):
             raise ValueError(f"families.toml: the wanted value of {dead.pop()!r} can "
                              "never be checked; add the entry to `reads`")
         layouts = [tensors] if older is None else [tensors, tensors | older]
-        texts = ["\n".join(parts.values()) for parts in layouts]
-        return cls(tuple(map(Tensor.of_lines, texts)), **own)
+        def of_parts(parts):
+            return [x._replace(stack=name if name in STACKS else "")
+                    for name, lines in parts.items() for x in Tensor.of_lines(lines)]
+        return cls(tuple(map(of_parts, layouts)), **own)
 
 def _section(name):
     "The section of a family in families.toml, merged with the section it is based on."

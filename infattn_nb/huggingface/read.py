@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .assemble import Source, ensemble_of_module
-from .config import Config, labels_of
+from .config import Config
 from ..numerics import checks
 from ..transformer.network import Transformer
 
@@ -36,7 +36,7 @@ def from_config(config: Any, texts: Any) -> Transformer:
     """
     read = Config.read(config)
     spec = read.ensemble(texts)
-    source = Source.of_config(read, spec, labels_of(texts))
+    source = Source.of_config(read, spec, read.labels_of(texts))
     return Transformer(**spec, source=source)
 
 # %% ../../nbs/huggingface/read.ipynb #rd-module

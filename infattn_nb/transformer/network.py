@@ -347,7 +347,7 @@ def at_width(t, width, fixed="variance"): # a Transformer
                 for name, branch in there.items() if branch is not None}
     moved = t.altered(None, None, of_block)
     config = None if t.source is None else t.source.config
-    scaled = config is not None and config.family.scaled # embeddings, by √n
+    scaled = config is not None and config.scales_embeddings # embeddings, by √n
     return moved.embedded(np.sqrt(n/own)) if scaled else moved
 
 def _as_many(heads, a):
