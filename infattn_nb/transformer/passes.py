@@ -155,6 +155,18 @@ class Network(Part):
         "Tokens that are read: those on which the last block acts; None = all."
         return self.blocks[-1].rows
 
+    @property
+    def texts_of_blocks(self) -> tuple[str, ...]:
+        """The text on which each block acts, "source" or "target".
+
+        It is empty unless blocks act on different texts. The last block acts on the
+        target."""
+        read = self.read_rows
+        if read is None:
+            return ()
+        return tuple("target" if np.array_equal(b.rows, read) else "source"
+                     for b in self.blocks)
+
     @cached_property
     def most_heads(self) -> int:
         "The largest number of heads of a block."
