@@ -211,6 +211,8 @@ class Config(Entries):
 
     @property
     def heads(self):
+        if self.has_two_texts:
+            return self.of_stack("encoder").heads
         return self.need(*_HEADS)
 
     @property
@@ -222,6 +224,10 @@ class Config(Entries):
 
     @property
     def layers(self):
+        "Number of blocks; a layer of a decoder behind an encoder is two of them."
+        if self.has_two_texts:
+            E, D = self.stacks
+            return E.layers + 2*D.layers
         return self.need(*_LAYERS)
 
     @property
@@ -545,7 +551,7 @@ class Config(Entries):
 
     def _blocks_of_pair(self, texts):
         "Blocks of the encoder, which act on the source, and those of the decoder."
-        source = text_labels(texts) == 0
+        source = np.repeat([True, False], list(map(len, texts)))
         E, D = (stack.blocks([text]) for stack, text in zip(self.stacks, texts))
         closes = self.family.closes
 
