@@ -57,7 +57,7 @@ class Diagnosis:
     tangent: np.ndarray = _empty() # Θ, the sum of all θ, for the loss of all texts
     embedding: np.ndarray = _empty() # θ of the embeddings, (b,)
     size: np.ndarray = _empty() # root mean square of the stream, before a final norm
-    source: np.ndarray = _empty() # the part of `stream` that belongs to the source
+    source: np.ndarray | None = None # the part of `stream` that the source receives
     experts: dict | None = None # numbers of mixtures by name, (b, L); None: no experts
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ def diagnose(t, g, # a Transformer, its Gradients
             each = np.where(starts_at_zero, x, g.squared_norms[name])
         norms[name] = each.reshape(-1, L)
     first = _of_embeddings(t, g, n, relative)
-    reached = np.zeros(0)
+    reached = None
     if t.texts_of_blocks:
         squares = np.einsum("...ii->...i", g.gram)[..., t.blocks[0].rows]
         reached = squares.sum(-1).reshape(-1, L + 1)
