@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['GRADIENTS', 'READOUTS', 'GROUP', 'MATRIX_NAMES', 'attended', 'entropy_share', 'Diagnosis', 'joined', 'diagnose',
-           'fan_ins', 'own_width', 'sum_of_all', 'forward_numbers', 'cosines_of', 'expert_numbers', 'readout_cov', 'readout_said',
-           'drawn', 'warn_if_long', 'counted', 'typical_norm', 'depth_ratio', 'score_ratio', 'spread', 'Share',
-           'kernel_share', 'dead_matrices', 'living_norms']
+           'fan_ins', 'own_width', 'sum_of_all', 'forward_numbers', 'cosines_of', 'expert_numbers', 'readout_cov',
+           'readout_said', 'drawn', 'warn_if_long', 'counted', 'typical_norm', 'depth_ratio', 'score_ratio', 'spread',
+           'Share', 'kernel_share', 'dead_matrices', 'living_norms']
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #takes
 from dataclasses import KW_ONLY, dataclass, field, fields

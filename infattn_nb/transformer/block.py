@@ -21,7 +21,6 @@ from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import divided, inverse, root, spanned, square, thin
 from ..numerics.linalg import triangle_times
 from ..numerics import checks
-from ..numerics.checks import ArrayLike
 from ..numerics.linalg import bartlett
 
 # %% ../../nbs/transformer/block.ipynb #bl-block
@@ -107,8 +106,8 @@ class Block(Part):
     skip_scale: float = 1.
     branch_scale: float = 1.
     bare_attention: bool = False
-    rows: ArrayLike | None = None
-    looks_at: ArrayLike | None = None
+    rows: Any = None
+    looks_at: Any = None
     closing_norm: bool = False
 
     def __post_init__(self) -> None:

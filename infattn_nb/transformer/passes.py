@@ -279,8 +279,8 @@ class Network(Part):
             H = heads.entropy.shape[1]
             entropy[:, l, :H, tokens] = np.moveaxis(heads.entropy, -1, 0)
             if seen is not None:
-                place = np.ix_(range(b), [l], range(H), tokens, tokens)
-                seen[place] = heads.scores[:, None]
+                rows = tokens[:, None]
+                seen[:, l, :H, rows, tokens] = np.moveaxis(heads.scores, (2, 3), (0, 1))
         if self.last_norm:
             streams[-1], _ = self.last_norm.apply(streams[-1], self.read_rows)
         places = zip(*((x.gram(), x.average(), x.units) for x in streams))
@@ -591,7 +591,7 @@ class Chain(ByBlock):
     def weights(self) -> np.ndarray:
         """Attention weights, (..., L, heads, s, s), if the scores were kept.
 
-        Rows sum to one; NaN where a block has no such head."""
+        Rows sum to one; NaN where a block has no such head, or does not act."""
         return self._weights(AttributeError)
 
     def _weights(self, kind=ValueError):
@@ -602,10 +602,10 @@ class Chain(ByBlock):
         who = np.asarray(self.allowed)
         scores = np.asarray(self.scores)
         absent = np.isnan(scores)
-        nobody = ~np.asarray(who.any((-2, -1)))
-        allowed = who[:, None] | nobody[:, None, None, None]
+        nobody = ~np.asarray(who.any(-1, keepdims=True))[:, None]
+        allowed = who[:, None] | nobody
         weights = softmax(np.where(allowed, np.where(absent, 0., scores), -np.inf))
-        return np.where(absent, np.nan, weights)
+        return np.where(absent.all(-1, keepdims=True) | nobody, np.nan, weights)
 
     def plot(self, ax: "Axes | None" = None, what: str = "cosine", *,
              beside: "Chain | None" = None, labels: Any = None, network: int = 0,
@@ -674,7 +674,7 @@ class Chain(ByBlock):
         block = checks.output(block, L, "block")
         head = checks.output(head, heads, "head")
         A = weights[network, block, head]
-        if np.isnan(A).any():
+        if np.isnan(A).all():
             checks.reject("head", f"be a head of block {block}", head,
                           "this block has fewer heads")
         ax = own_axes(ax, (3.6, 3.4))

@@ -126,9 +126,9 @@ def _root_of_rows(F):
     there = np.flatnonzero(F.any((0, 1)))
     if len(there) == F.shape[-1]:
         return root(F)
-    block = np.ix_(range(len(F)), there, there)
+    rows = there[:, None]
     C = np.zeros(F.shape)
-    C[block] = root(F[block])
+    C[:, rows, there] = root(F[:, rows, there])
     return C
 
 def _add_in_the_limit(x, F, rng, skip, branch, norm):
