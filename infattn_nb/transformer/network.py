@@ -29,8 +29,8 @@ from ..netsor.program import Program
 from .as_program import write_transformer
 
 # %% ../../nbs/transformer/network.ipynb #tr-class
-@checks.completes("chain", "gradients", "kernel", "program", "tangent", "uniform",
-                  "who_attends")
+@checks.completes("chain", "gradients", "kernel", "program", "tangent",
+                  "texts_of_blocks", "uniform", "who_attends")
 @dataclass(frozen=True, eq=False, repr=False)
 class Transformer(Network):
     """A transformer with random weights: embeddings, blocks, and norms at both ends.
