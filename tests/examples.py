@@ -16,7 +16,7 @@ from infattn_nb.netsor.nodes import AssumptionError, AssumptionWarning
 from infattn_nb.nonlinearities import gelu, relu
 from infattn_nb.theory import ExchangeableScores
 from infattn_nb.training import SGD, Adam, AdamW, Lion, Muon
-from infattn_nb.transformer import Adapters, Experts
+from infattn_nb.transformer import Adapters, Experts, LatentAttention, Projection
 
 ONE_SENTENCE = re.compile(r"`[^`]+` must [^\n]+; [^\n]+")
 NET = results.TRANSFORMER
@@ -53,10 +53,12 @@ EXAMPLES = {
     "CommonTokens": lambda: CommonTokens(3, relu),
     "Chain": results.chain,
     "Experts": lambda: Experts(4, 2, FeedForward(1)),
+    "Projection": lambda: Projection(0.5),
     "Adapters": lambda: Adapters(4, 8.0, ("q",)),
     "FeedForward": lambda: BLOCK.feedforward,
     "Gradients": results.slopes,
     "HierarchicalGaussian": results.law,
+    "LatentAttention": lambda: LatentAttention(2, 4),
     "Lion": Lion,
     "Muon": lambda: Muon(momentum=0.9),
     "SGD": lambda: SGD(momentum=0.9),

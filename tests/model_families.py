@@ -5,6 +5,21 @@ tests/external.
 import numpy as np
 from with_transformers import torch, transformers
 
+
+def _clipped_at_infinity(own):
+    "Clamping by None is an error of newer releases of torch."
+
+    def made(self, *args, **kwargs):
+        own(self, *args, **kwargs)
+        if self.clip_qkv is None:
+            self.clip_qkv = np.inf
+
+    return made
+
+
+_OF_DBRX = transformers.models.dbrx.modeling_dbrx.DbrxAttention
+_OF_DBRX.__init__ = _clipped_at_infinity(_OF_DBRX.__init__)
+
 n = 48
 BASE = dict(
     vocab_size=24,
@@ -103,6 +118,60 @@ FAMILIES = dict(
     granitemoe=GROUPED
     | dict(num_local_experts=4, num_experts_per_tok=2, attention_multiplier=0.3),
     phimoe=GROUPED | dict(num_local_experts=5, num_experts_per_tok=2),
+    qwen2_moe=GROUPED
+    | dict(
+        num_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=72,
+        shared_expert_intermediate_size=40,
+        num_hidden_layers=3,
+        mlp_only_layers=[1],
+        initializer_range=0.2,
+    ),
+    glm4_moe=GROUPED
+    | dict(
+        head_dim=12,
+        n_routed_experts=6,
+        num_experts_per_tok=2,
+        n_group=3,
+        topk_group=2,
+        routed_scaling_factor=1.5,
+        moe_intermediate_size=72,
+        n_shared_experts=2,
+        num_hidden_layers=3,
+        use_qk_norm=True,
+    ),
+    ernie4_5_moe=GROUPED
+    | dict(
+        moe_num_experts=5,
+        moe_k=2,
+        moe_intermediate_size=40,
+        moe_num_shared_experts=2,
+        num_hidden_layers=3,
+    ),
+    dbrx=dict(
+        d_model=n,
+        n_heads=4,
+        n_layers=2,
+        attn_config=dict(kv_n_heads=2, rope_theta=1e4),
+        ffn_config=dict(
+            moe_num_experts=5,
+            moe_top_k=3,
+            ffn_hidden_size=64,
+            moe_normalize_expert_weights=2.0,
+        ),
+    ),
+    llama4_text=GROUPED
+    | dict(
+        head_dim=12,
+        intermediate_size_mlp=80,
+        num_local_experts=4,
+        num_hidden_layers=4,
+        interleave_moe_layer_step=2,
+        no_rope_layer_interval=3,
+        attention_chunk_size=4,
+        initializer_range=0.25,
+    ),
     mpnet=dict(pad_token_id=1, max_position_embeddings=32),
     esm=dict(max_position_embeddings=32, position_embedding_type="absolute"),
 )
@@ -132,7 +201,10 @@ BODIES = dict(  # behind given tokens: entries, and the part that receives the t
 )
 FAMILIES |= BODIES
 
-MIXTURES = "mixtral", "qwen3_moe", "olmoe", "gpt_oss", "granitemoe", "phimoe"
+MIXTURES = tuple(
+    "mixtral qwen3_moe olmoe gpt_oss granitemoe phimoe "
+    "qwen2_moe glm4_moe ernie4_5_moe dbrx llama4_text".split()
+)
 UNTRAINED = ("mpnet",)  # of which no programs are written
 
 

@@ -142,7 +142,7 @@ def made(kind, change):
             torch.manual_seed(0)
             m = auto.from_config(c, attn_implementation="eager").double().eval()
             with torch.no_grad():
-                for x in m.parameters():
+                for x in filter(lambda x: x.requires_grad, m.parameters()):
                     x.add_(0.1 * torch.randn_like(x))
             for part in m.modules():  # BLOOM's own has eight digits of √(2/π)
                 if hasattr(part, "gelu_impl"):

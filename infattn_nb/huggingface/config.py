@@ -19,7 +19,7 @@ from scipy.stats import truncnorm
 
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block
-from ..transformer.experts import GATES, Experts
+from ..transformer.experts import Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.parts import MATRICES, Norm
 from ..transformer.stream import Projection, embedding_cov
@@ -28,7 +28,7 @@ from ..numerics import checks
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head
 from .families import MODELS, READY
 from .families import named_in, near, nearest_family
-from .recognise import alibi, buckets_of, windowed
+from .recognise import alibi, buckets_of, gate_of, in_chunks, windowed
 from .measure import clamped
 
 # %% ../../nbs/huggingface/config.ipynb #co-entries
@@ -88,8 +88,9 @@ class Entries:
 _WIDTH = "hidden_size", "n_embd", "d_model", "dim"
 _HEADS = "num_attention_heads", "n_head", "n_heads", "num_heads"
 _LAYERS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
-_GROUPS = "num_key_value_heads", "num_kv_heads"
+_GROUPS = "kv_n_heads", "num_key_value_heads", "num_kv_heads"
 _KINDS = "full_attention", "sliding_attention" # kinds of layers
+_CHUNKED = "chunked_attention" # in which tokens attend within pieces of a text
 _IDLE = set(FAMILIES_TOML["idle"].split())
 _PARTICULAR = set(FAMILIES_TOML["particular"].split())
 
@@ -136,11 +137,11 @@ class Config(Entries):
                     entries = {k: v for k, v in entries.items() if k not in ours}
             if more.get("rope_scaling"): # in the place of a family's own
                 entries = {k: x for k, x in entries.items() if k != "rope_parameters"}
-            entries = entries | more
+            entries = entries | more | _flat(more, FAMILIES[kind])
         if FAMILIES[kind].encoder:
             entries = with_derived(entries)
         found = cls(entries, where, kind, text)
-        found.check_entries(config)
+        found.check_entries(_flat(config, FAMILIES[kind]) | config)
         return found
 
     def check_entries(self, given):
@@ -272,6 +273,7 @@ class Config(Entries):
         if not family.activation:
             return ACTIVATIONS[family.fixed_activation]
         name = self.get(family.activation)
+        name = name.get("name") if isinstance(name, dict) else name
         name = family.meant.get(name, name)
         if name not in ACTIVATIONS:
             self.reject(family.activation, f"be one of {', '.join(ACTIVATIONS)}", name,
@@ -330,23 +332,48 @@ class Config(Entries):
             name = next(x for x in self.family.experts.split() if x in self.entries)
             self.reject(name, "be at least 1, as every block has a router", 0,
                         "pass a config of a family without experts, such as llama")
-        k = self.get("num_experts_per_tok") if self.experts else 0
-        if k > self.experts:
-            self.reject("num_experts_per_tok", f"be at most the {self.experts} experts",
-                        k, "choose fewer experts for each token")
+        if self.experts:
+            self._check_experts()
         apart = self.part("attn_config") # MPT stores some entries there
         if apart.get("clip_qkv"):
             apart.reject("clip_qkv", "be null", apart.get("clip_qkv"),
                          "clipped queries and keys are not supported")
-        if self.width % self.heads and self.get("head_dim") is None:
+        filled = self.width % self.heads == 0 or not self.family.whole_heads
+        if not filled and self.get("head_dim") is None:
             self.reject(self.name(*_HEADS), f"divide the width {self.width}",
                         self.heads)
         groups = self.groups
         if groups is not None and self.heads % groups:
             self.reject(self.name(*_GROUPS), f"divide the {self.heads} heads", groups)
 
+    def _check_experts(self):
+        "Reject numbers of experts and groups that do not fit."
+        name = self.name(*self.family.chosen.split())
+        k = self.chosen
+        m = self.experts
+        if k > m:
+            self.reject(name, f"be at most the {m} experts", k,
+                        "choose fewer experts for each token")
+        groups, among = self.expert_groups
+        if m % groups:
+            self.reject("n_group", f"divide the {m} experts", groups)
+        if among > groups:
+            self.reject("topk_group", f"be at most the {groups} groups", among)
+        if k > m//groups*among:
+            self.reject(name, f"be at most the {m//groups*among} experts of the chosen "
+                        "groups", k, "choose fewer experts for each token")
+        if self.family.best_of_group > m//groups:
+            self.reject("n_group", f"leave {self.family.best_of_group} experts in each "
+                        "group", groups, "choose fewer groups")
+        least = self.get("moe_norm_min") or 0.
+        if least > k/m:
+            self.reject("moe_norm_min", f"be at most {k/m:.4g}, the least sum of "
+                        "weights", least, "weights that are divided by another number "
+                        "than their sum are not supported")
+
     def check_length(self, texts):
         "Reject a text that is longer than the table of positions."
+        self._check_temperature(max(map(len, texts)))
         entry = self.family.positions
         if self.has_two_texts:
             names = self.family.source_positions or entry, entry
@@ -371,6 +398,17 @@ class Config(Entries):
             self.reject(entry, f"allow for a text of {longest} tokens",
                         f"{self.get(entry)}, positions for {most}",
                         "pass a shorter text, or a config with more positions")
+
+    def _check_temperature(self, longest):
+        "Reject a text in which the scale of queries depends on the position."
+        tuned = self.get("attn_temperature_tuning") and self.get("attn_scale") != 0
+        if not tuned or all(self.turning()):
+            return
+        if longest >= self.need("floor_scale"):
+            self.reject("floor_scale", f"exceed the {longest} tokens of a text",
+                        self.get("floor_scale"), "scores whose size depends on the "
+                        "position are not supported; pass a shorter text, or "
+                        "attn_temperature_tuning = false")
 
     @property
     def padding_rows(self):
@@ -505,17 +543,24 @@ class Config(Entries):
         mlp = mlp_of(f)
         mixture = None
         if self.experts:
-            mixture = Experts(self.experts, self.need("num_experts_per_tok"),
-                              mlp_of(self.expert_units), gate=self.gate,
-                              var_r=n*var["r"],
-                              var_br=var["r"] if self._has("br") else 0.)
+            more = self.shared_units
+            groups, among = self.expert_groups
+            mixture = Experts(self.experts, self.chosen, mlp_of(self.expert_units),
+                              gate=self.gate, var_r=n*var["r"],
+                              var_br=var["r"] if self._has("br") else 0.,
+                              shared=mlp_of(more) if more else None,
+                              shared_gate=self._has("sr"), var_sr=n*var["sr"],
+                              factor=self.get("routed_scaling_factor") or 1.,
+                              power=self.get("moe_normalize_expert_weights") or 1.,
+                              groups=groups, chosen_groups=among,
+                              best_of_group=family.best_of_group)
         groups = self.groups
         causal = self.causal
         lengths = [len(text) for text in texts]
         positions = np.concatenate(list(map(np.arange, lengths)))
         shared = dict(
             head_width=None if m*H == n else m, groups=groups if groups != H else None,
-            qk_norm=norm if self.has_qk_norm else None, joint_norm=family.joint_norm,
+            joint_norm=family.joint_norm,
             softcap=self.get("attn_logit_softcapping"),
             bias=alibi(H, positions) if family.alibi else None,
             var_q=n*var["q"], var_k=n*var["k"], var_v=n*var["v"],
@@ -538,9 +583,13 @@ class Config(Entries):
         def block(kind, scale, turns, has_experts, is_bare):
             far = self.window if kind == "sliding_attention" else None
             rotary, size = self.rotary(kind, m, lengths) if turns else (None, 1.)
-            first = family.rotates_first and self.has_qk_norm and turns
+            normed = self.has_qk_norm and (turns or not family.rotates_first)
+            mask = windowed(len(positions), far, causal)
+            if kind == _CHUNKED:
+                mask = in_chunks(positions, self.need("attention_chunk_size"))
             heads = SelfAttention(
-                H, rotates_first=first, mask=windowed(len(positions), far, causal),
+                H, rotates_first=family.rotates_first and normed, mask=mask,
+                qk_norm=norm if normed else None,
                 rotary=rotary, score_scale=size*size*scale, **shared)
             return Block(heads, mixture if has_experts else mlp, family.place,
                          norm=norm, parallel=parallel, branch_scale=factor,
@@ -601,10 +650,26 @@ class Config(Entries):
     @property
     def gate(self):
         "The weights of the experts, as in `Experts`."
-        said = self.family.gate
-        if said in GATES:
-            return said
-        return "chosen" if self.get(said) else "softmax"
+        return gate_of(self.family, self.get)
+
+    @property
+    def chosen(self):
+        "Number of experts for each token."
+        return self.need(*self.family.chosen.split())
+
+    @property
+    def expert_groups(self):
+        "Number of groups of experts, and of those among which a token chooses."
+        groups = self.get("n_group") or 1
+        return groups, self.get("topk_group") or groups
+
+    @property
+    def shared_units(self):
+        "Hidden units of the shared expert; 0 without one."
+        times = self.family.shared_times
+        if times:
+            return (self.get(times) or 0)*self.expert_units
+        return self.need(self.family.shared) if self.family.shared else 0
 
     def with_experts(self):
         "Which layers have a mixture of experts?"
@@ -614,9 +679,16 @@ class Config(Entries):
             if l not in layers:
                 self.reject("mlp_only_layers", f"hold numbers of the {self.layers} "
                             "layers, from 0", l)
-        every = self.get("decoder_sparse_step") or 1
+        every = self.get("decoder_sparse_step", "moe_layer_interval",
+                         "interleave_moe_layer_step") or 1
+        first = self.get("first_k_dense_replace", "moe_layer_start_index") or 0
+        last = self.get("moe_layer_end_index")
+        last = self.layers - 1 if last in (None, -1) else last
+        listed = self.get("moe_layers")
+        if listed is not None:
+            return [bool(self.experts) and l in listed for l in layers]
         return [bool(self.experts) and l not in dense and (l + 1) % every == 0
-                for l in layers]
+                and first <= l <= last for l in layers]
 
     def widened(self, width, heads="more", fixed="variance"): # dict
         """The entries of the model at another width. The number or width of its heads,
@@ -625,7 +697,9 @@ class Config(Entries):
         fixed: "variance" keeps fan-in times the variance of an entry; "std" keeps the
         standard deviation."""
         ratio = Fraction(width, self.width)
-        new = dict(self.entries) | {self.name(*_WIDTH): width}
+        apart = self.family.nested.split()
+        new = {k: x for k, x in self.entries.items() if k not in apart}
+        new |= {self.name(*_WIDTH): width}
         if self.projection is not None:
             size = self.get("embedding_size")
             new["embedding_size"] = max(1, round(size*ratio))
@@ -635,7 +709,10 @@ class Config(Entries):
         if isinstance(self.family.units, str):
             new[self.family.units] = max(1, round(self.units*ratio))
         if self.experts:
-            new[self.family.expert_units] = max(1, round(self.expert_units*ratio))
+            units = {self.family.expert_units: self.expert_units}
+            if self.family.shared:
+                units[self.family.shared] = self.shared_units
+            new |= {name: max(1, round(f*ratio)) for name, f in units.items()}
         if heads == "wider":
             grown = [x for x in ("head_dim", "rotary_dim") if self.get(x)]
         else:
@@ -776,9 +853,10 @@ class Config(Entries):
     def kinds_of_layers(self):
         "The kind of each layer, 'sliding_attention' or 'full_attention'."
         listed = self.by_layer("layer_types")
+        kinds = (_KINDS[0], _CHUNKED) if self.family.windows == "chunks" else _KINDS
         for kind in listed or ():
-            if kind not in _KINDS:
-                self.reject("layer_types", f"hold {' or '.join(map(repr, _KINDS))}",
+            if kind not in kinds:
+                self.reject("layer_types", f"hold {' or '.join(map(repr, kinds))}",
                             kind, "other layers are not supported")
             if kind == "sliding_attention" and self.window is None:
                 self.need("sliding_window")
@@ -788,11 +866,19 @@ class Config(Entries):
         windows = self.family.windows
         if windows == "by types":
             return self._kinds_of_types()
+        if windows == "chunks":
+            size = self.get("attention_chunk_size")
+            return [_CHUNKED if turns and size else "full_attention"
+                    for turns in self.turning()]
         if windows == "every":
             sliding = [bool(self.get("sliding_window")) for l in layers]
         elif windows == "every if used":
             used = self.get("use_sliding_window") and self.get("sliding_window")
             sliding = [bool(used) for l in layers]
+        elif windows == "every second below":
+            used = self.get("use_sliding_window")
+            most = self.need("max_window_layers") if used else 0
+            sliding = [l % 2 == 0 and l < most for l in layers]
         elif windows == "by pattern":
             every = self.need("sliding_window_pattern")
             sliding = [(l + 1) % every > 0 for l in layers]
@@ -959,6 +1045,15 @@ def _slowed(θ, scaling, rope):
     turns = rope.need("original_max_position_embeddings")*θ/(2*np.pi)
     kept = np.clip((turns - low)/(high - low), 0, 1) # fast angles
     return (1 - kept)*slow + kept*θ
+
+def _flat(config, family): # a dict
+    "Entries of the dicts of a config that a family reads as if they stood outside."
+    found: dict = {}
+    for name in family.nested.split():
+        inner = config.get(name)
+        if isinstance(inner, dict):
+            found |= {k: x for k, x in inner.items() if k not in (*_WIDTH, "rope_theta")}
+    return found
 
 # %% ../../nbs/huggingface/config.ipynb #co-labels
 def patches_cov(texts, # labels of each text, starting with a class token

@@ -15,16 +15,16 @@ import numpy as np
 
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block, altered
-from ..transformer.experts import GATES, Experts
+from ..transformer.experts import Experts
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
 from ..transformer.parts import DISTANCE, MATRICES, ROUTER, SINK, Norm
 from ..numerics import checks
 from .measure import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family
-from .families import Tensor, is_in, is_norm
+from .families import CORRECTION, Tensor, is_in, is_norm
 from .families import biases_apart, neighbours_apart
-from .recognise import alibi, buckets_of, windowed
+from .recognise import alibi, buckets_of, gate_of, in_chunks, windowed
 from .measure import REMEDY, activation_of, as_array
 from .measure import clamped, explicit
 from .measure import first_of
@@ -184,13 +184,17 @@ def parts_of(found, # Recognised
         if role in MATRICES:
             like = reach(block, path)
             shared = first_of(a, "num_key_value_heads", "num_kv_heads", "kv_heads")
-            matrices |= tensor.matrices(as_array(like, "weight"), m, shared)
+            experts = len(matrices.get(ROUTER, "1"))
+            matrices |= tensor.matrices(as_array(like, "weight"), m, shared, experts)
             _check_no_biases(block, path, tensor, found)
             beside = path.replace("weight", "bias")
             b = reach(block, beside)
             if b is not None and beside != path and beside in found.tensors:
                 name = found.tensors[beside].of_block(found.blocks.index(block))
                 biases |= biases_of(as_array(b, beside), tensor, name, m, shared)
+        elif role == "head_norm": # of queries and of keys, without parameters
+            norm = reach(block, path)
+            norms.setdefault("query_gain", []).extend([norm]*2 if norm else [])
         elif role == SINK:
             sinks = reach(block, path)
             if sinks is not None:
@@ -217,7 +221,7 @@ def parts_of(found, # Recognised
         own = biases_apart(own, block.attention,
                            len(matrices["q"])//block.attention.heads)
     held = ((reach(b, path), tensor) for path, tensor in found.tensors.items()
-            if is_in(tensor, mixture) and tensor.roles != ("norm",))
+            if is_in(tensor, mixture) and tensor.roles[0] not in ("norm", "head_norm"))
     pairs = [(x, tensor) for x, tensor in held if x is not None]
     if table is not None:
         pairs.append((table, Tensor("", (DISTANCE,))))
@@ -283,23 +287,30 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     both = "attn_norm" if family.bare_first else "" # windows on both sides
     window = _window(a, family) if causal or both else None
     bare = type(getattr(b, both, None)).__name__ == "Identity"
-    varied = "windows" if window is not None else "ALiBi" if family.alibi else \
-        "distances" if family.distances else ""
+    chunks = _chunks(a, family)
+    varied = "windows" if window is not None or chunks else \
+        "ALiBi" if family.alibi else "distances" if family.distances else ""
     if varied and tokens is None:
         checks.reject("texts", f"be given for a model with {varied}", None,
                       "pass the length of the text")
     qk_norms = norms.get("query_gain", []) + norms.get("key_gain", [])
     for norm, k in zip(qk_norms, ("q", "k")):
-        if len(norm.weight) not in (m, rows[k]):
+        if hasattr(norm, "weight") and len(norm.weight) not in (m, rows[k]):
             checks.reject("module", "normalise queries and keys of each head, or of "
                           "all heads together", f"q_norm over {len(norm.weight)} "
                           "coordinates",
                           REMEDY)
-    turns = _turns(a, family, window)
+    turns = bool(_turns(a, family, window))
+    tuned = not turns and getattr(a, "attn_temperature_tuning", False)
+    if tuned and a.attn_scale and tokens >= a.floor_scale:
+        checks.reject("texts", f"be shorter than floor_scale = {a.floor_scale} tokens",
+                      tokens, "scores whose size depends on the position are not "
+                      "supported")
     attention = heads_of(
         n, H, m, groups, qk_norms, like, family.gain,
         rotates_first=family.rotates_first and bool(qk_norms) and turns,
-        mask=_mask_of(tokens, window, causal),
+        mask=_mask_of(tokens, window, causal) if not chunks else
+        in_chunks(np.arange(tokens), chunks),
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
         rotary=_rotary_in(body, a, m, family) if family.rotary and turns else None,
         buckets=buckets_of(np.arange(tokens)) if family.distances else None,
@@ -322,7 +333,10 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     mlp: Any = FeedForward(rows["1"]/(experts*n), φ, "3" in matrices,
                            gate_activation=ψ)
     if ROUTER in rows:
-        mlp = _mixture_of(b, experts, mlp, family.gate)
+        mlp = _mixture_of(b, experts, mlp, family)
+        if "s1" in rows:
+            own = FeedForward(rows["s1"]/n, φ, "s3" in matrices)
+            mlp = replace(mlp, shared=own, shared_gate="sr" in rows)
     first = norms.get("gain", [])
     last = norms.get("output_gain", [])
     place = "sandwich" if first and last else "output" if last else "pre"
@@ -335,26 +349,41 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
                  parallel=bool(getattr(b, "use_parallel_residual", family.parallel)),
                  branch_scale=getattr(b, "residual_multiplier", 1.))
 
-def _mixture_of(b, experts, mlp, own): # a block of a module, m, FeedForward, its gate
+_HOLDER_OF_EXPERTS = "mlp", "block_sparse_moe", "feed_forward", "ffn"
+
+def _mixture_of(b, experts, mlp, family): # a block of a module, m, FeedForward, Family
     "The mixture of experts of a block, without variances."
-    paths = ("mlp", "mlp.gate", "mlp.router", "block_sparse_moe",
-             "block_sparse_moe.router")
+    paths = [f"{path}{end}" for path in _HOLDER_OF_EXPERTS
+             for end in ("", ".gate", ".router")]
     parts = [part for part in (reach(b, path) for path in paths) if part is not None]
-    k = next((part.top_k for part in parts if hasattr(part, "top_k")), None)
+    def held(name):
+        return next((getattr(x, name) for x in parts if hasattr(x, name)), None)
+    k = held("top_k")
     if k is None:
         checks.reject("module", "have an attribute `top_k` with the number of experts "
                       "for each token", "no such attribute", REMEDY)
-    normed = all(getattr(part, "norm_topk_prob", True) for part in parts)
-    gate = own if own in GATES and own != "chosen" else \
-        "chosen" if normed else "softmax"
-    return Experts(experts, int(k), mlp, gate=gate)
+    gate = gate_of(family, held)
+    if family.gate == "chosen" and held("norm_topk_prob") is False:
+        gate = "softmax"
+    groups = int(held("num_group") or held("n_group") or 1)
+    among = int(held("topk_group") or groups)
+    fixed = [x.name.split("*.")[1] for x in family.layouts[0]
+             if x.roles == (CORRECTION,)]
+    correction = as_array(reach(b, fixed[0]), CORRECTION).ravel() if fixed else \
+        np.zeros(1)
+    return Experts(experts, int(k), mlp, gate=gate, groups=groups, chosen_groups=among,
+                   factor=float(held("routed_scaling_factor") or 1.),
+                   power=float(held("moe_normalize_expert_weights") or 1.),
+                   best_of_group=family.best_of_group,
+                   correction=correction if correction.any() else None)
 
 def heads_of(n, H, m, groups, qk_norms, like, gain=1., **others):
     "Attention with H heads of width m, possibly with norms of queries and keys."
     return SelfAttention(
         H, None if m*H == n else m, groups if groups != H else None,
         qk_norm=norm_of(qk_norms, like, gain),
-        joint_norm=bool(qk_norms) and len(qk_norms[0].weight) != m, **others)
+        joint_norm=bool(qk_norms) and len(getattr(qk_norms[0], "weight", range(m))) != m,
+        **others)
 
 _HOLDERS = "", *FAMILIES_TOML["activation_holders"].split()
 
@@ -381,6 +410,13 @@ def _mask_of(tokens, window, causal):
     if window is None:
         return "causal" if causal else None
     return windowed(tokens, window, causal)
+
+def _chunks(a, family):
+    "Length of the pieces of a text within which tokens attend, or None."
+    if family.windows != "chunks":
+        return None
+    kind = a.config.layer_types[a.layer_idx]
+    return a.config.attention_chunk_size if kind == "chunked_attention" else None
 
 def _turns(a, family, window):
     "Whether the layer has rotary positions."

@@ -75,7 +75,8 @@ def held_now(part, # Parts, or an object with the same fields
         role = tensor.roles[0]
         if role in MATRICES:
             W = as_array(x, tensor.name)
-            matrices |= tensor.matrices(W, _head_width(part), a.groups)
+            experts = getattr(block.feedforward, "experts", 1)
+            matrices |= tensor.matrices(W, _head_width(part), a.groups, experts)
         elif role == DISTANCE:
             biases[DISTANCE] = as_array(x, DISTANCE).T
         elif role == SINK:

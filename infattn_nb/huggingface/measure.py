@@ -166,7 +166,7 @@ def _one_norm(module, like, gain=1., own=None):
     if eps is None and shape is not None: # torch's own default
         eps = np.finfo(str(like.dtype).split(".")[-1]).eps
     weight = getattr(module, "weight", None)
-    n = len(weight) if weight is not None else shape[-1] if shape is not None else 0
+    n = len(weight) if weight is not None else shape[-1] if shape is not None else 16
     if eps is not None and n and callable(module):
         x = 1 + np.cos(np.arange(n)**2) # a token whose mean is not zero
         x = np.stack([x, np.sqrt(eps or 1.)*x]) # and a token of the size of √ε
@@ -426,7 +426,8 @@ def _reject_bias(wanted, said):
 
 # %% ../../nbs/huggingface/measure.ipynb #dr-pairs
 _PAIRS = (("q", "k", False), ("q", "v", False), ("k", "v", False), ("v", "o", True),
-          ("q", "o", True), ("1", "2", True), ("1", "3", False), ("3", "2", True))
+          ("q", "o", True), ("1", "2", True), ("1", "3", False), ("3", "2", True),
+          ("s1", "s2", True), ("s1", "s3", False), ("s3", "s2", True))
 
 def correlation(A, B): # arrays of one shape -> correlation of entries, and chance
     "Correlation of entries of two arrays, from some rows, and a bound for chance."

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LAST_NORMS', 'ACT', 'body_of', 'outside', 'check_alone', 'part_of', 'blocks_of', 'check_tensors', 'Recognised',
-           'recognised', 'reach', 'reach_each', 'stacked', 'has_experts', 'check_parts', 'windowed', 'alibi',
-           'buckets_of', 'of_torch', 'both_allow', 'masked_by']
+           'recognised', 'reach', 'reach_each', 'stacked', 'has_experts', 'check_parts', 'windowed', 'in_chunks',
+           'gate_of', 'alibi', 'buckets_of', 'of_torch', 'both_allow', 'masked_by']
 
 # %% ../../nbs/huggingface/recognise.ipynb #rc-imports
 import re
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..transformer.experts import GATES
 from ..transformer.parts import MATRICES
 from ..numerics import checks
 from .families import FAMILIES, FAMILIES_TOML, is_in, is_norm
@@ -171,7 +172,9 @@ def check_parts(block, tensors):
     "Reject unknown parts of a block, and unknown numbers that change its output."
     harmless = FAMILIES_TOML["harmless"].split()
     known: dict = {} # names of the children of each part
-    for path in tensors:
+    for path, tensor in tensors.items():
+        if tensor.roles[0] == "head_norm": # a part without tensors
+            path = f"{path}.weight"
         *names, _ = path.split(".")
         for k, name in enumerate(names):
             known.setdefault(".".join(names[:k]), {"rotary_emb", *ACT}).add(name)
@@ -181,7 +184,8 @@ def check_parts(block, tensors):
         parts = reach_each(block, path) if "#" in path else [
             reach(block, path) if path else block]
         for part in parts:
-            _check_part(part, path, names, harmless)
+            if part is not None: # of blocks of another kind
+                _check_part(part, path, names, harmless)
 
 def _check_part(part, path, names, harmless):
     "Reject unknown children and numbers of one part of a block."
@@ -197,6 +201,8 @@ def _check_part(part, path, names, harmless):
         described = path.endswith("experts") and name in ("alpha", "limit")
         skipped = name.startswith("_") or name in harmless or described
         if skipped or not isinstance(value, (int, float)) or not value:
+            continue
+        if "clip" in name and value == np.inf:
             continue
         if any(word in name for word in FAMILIES_TOML["acting"].split()):
             checks.reject("module", f"have no number `{name}` in its {where}",
@@ -217,6 +223,24 @@ def windowed(tokens, # length of the text
     if window is None or window >= tokens:
         return "causal"
     return np.tri(tokens, dtype=bool) & ~np.tri(tokens, k=-window, dtype=bool)
+
+def in_chunks(positions, # of the tokens in their texts, (s,)
+              size, # tokens of a chunk
+             ): # "causal" or boolean (s, s), True = may attend
+    "The mask of causal attention within pieces of a text."
+    if positions.max() < size:
+        return "causal"
+    pieces = positions//size
+    return np.equal.outer(pieces, pieces) & np.tri(len(positions), dtype=bool)
+
+def gate_of(family, # Family
+            get, # a function: name of an entry -> its value, or None
+           ): # a gate of `Experts`
+    "The weights of the experts of a family, by an entry of a config or a module."
+    if family.gate in GATES:
+        return family.gate
+    entry, *gates = family.gate.split()
+    return gates[0] if get(entry) else gates[1]
 
 def alibi(heads, # H
           positions, # positions of the tokens, (s,)

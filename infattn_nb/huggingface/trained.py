@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .families import Head, halves_of_pairs, is_in
+from .families import CORRECTION, Head, halves_of_pairs, is_in
 from .measure import as_array, rounding, shift_of
 from .verified import in_eval_mode, rows_of
 from .weights import fills, is_there
@@ -157,11 +157,18 @@ class Trained:
 
     def router(self, l, branch, U): # Score (s, m)
         "Logits of the router of block l for tokens U, as in torch, without a bias."
-        tensor = self._tensor(l, ROUTER)
+        return self._scores(l, U, ROUTER, branch.var_r, branch.experts)
+
+    def shared_gate(self, l, branch, U): # Score (s, 1)
+        "Logits of the weight of the shared expert of block l, as in torch."
+        return self._scores(l, U, f"s{ROUTER}", branch.var_sr, 1)
+
+    def _scores(self, l, U, role, var, size):
+        tensor = self._tensor(l, role)
         name = self._name(tensor, l)
         self.parts[name] = tensor, l, lambda x: x
-        var = branch.var_r/self.network.width
-        W = self.program.parameter(0., var, size=branch.experts, name=name, decays=True)
+        W = self.program.parameter(0., var/self.network.width, size=size, name=name,
+                                   decays=True)
         return self.program.scores(U, self.of_kind("router", W), "plain")
 
     def router_bias(self, l, branch): # m numbers, or None
@@ -229,11 +236,12 @@ class Trained:
         "Rows of a matrix, or of a bias (·, 1), that belong to a role and head."
         a = self.network.blocks[0].attention
         m = self._head_width
-        W = tensor.matrices(x, m, a.groups)[role]
+        many = self.network.most_experts
+        W = tensor.matrices(x, m, a.groups, many)[role]
         if head is None:
             return W
         if tensor.of_experts: # `head` is the number of an expert
-            return np.split(W, len(x))[head]
+            return np.split(W, many)[head]
         if role == "o":
             return W[:, head*m:(head + 1)*m]
         if role in "qk" and a.rotary is not None and self.neighbours_turn:
@@ -503,6 +511,7 @@ def weights_of(net: Any, module: Any, *, readout: str = "last", adapters: Any = 
     adapters = adapters_of(adapters)
     named = {x.replace(".base_layer.", "."): w for x, w in module.named_parameters()}
     named = _as_newest(net.source.family, named)
+    _check_corrections(net, module, named)
     for layout in net.source.family.layouts:
         weights = Trained(Program(), net, readout, layout)
         outputs = written_with(weights, net, readout, adapters)
@@ -594,6 +603,21 @@ def _matched(layout, named, head, prefix):
                 break
     return found
 
+def _check_corrections(net, module, named):
+    "Reject corrections of the choice of experts that are not those of the network."
+    fixed = [x for x in net.source.family.layouts[0] if x.roles == (CORRECTION,)]
+    there = named | dict(getattr(module, "named_buffers", dict)())
+    for tensor in fixed:
+        for name, x in there.items():
+            hit = tensor.pattern.search(name)
+            if not hit:
+                continue
+            ours = net.blocks[tensor.block_of(int(hit[1]))].feedforward.correction
+            if not np.allclose(as_array(x, name), 0. if ours is None else ours):
+                checks.reject("module", "have the corrections of the network that was "
+                              "read", f"others in {name}", "read the module itself, "
+                              "with from_torch")
+
 _LORA = re.compile(r"^(?:base_model\.model\.)?(.+)(\.lora_[AB])(?:\.\w+)?\.weight$")
 
 def _arrays(weights, found, named):
@@ -606,7 +630,9 @@ def _arrays(weights, found, named):
         x = part(as_array(named[there], there))
         arrays[name] = x[0] if x.ndim == 2 and len(x) == 1 and _single(weights, name) \
             else x
-    left = [x for x in named if x not in met and not re.search(_NOT_BODY, x)]
+    fixed = [x for x in weights.layout if x.roles == (CORRECTION,)]
+    left = [x for x in named if x not in met and not re.search(_NOT_BODY, x)
+            and not any(tensor.pattern.search(x) for tensor in fixed)]
     if left and not weights.source.family.before:
         checks.reject("module", "contain only tensors of its family", left[0],
                       "read the module itself, with from_torch")

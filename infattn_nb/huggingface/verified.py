@@ -17,7 +17,6 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from ..transformer.block import altered
-from ..transformer.experts import margins
 from ..transformer.explicit import Mixed, run_block
 from ..numerics import checks
 from .measure import as_array
@@ -182,9 +181,11 @@ def _clear_rows(block, steps, closest): # (s,), boolean
     "Tokens whose experts do not depend on rounding; all, if there are few of them."
     mixed = [x for step in steps for x in step.branches if isinstance(x, Mixed)]
     s = len(steps[-1].out)
-    if not mixed or block.feedforward.chosen == block.feedforward.experts:
+    if not mixed:
         return np.ones(s, bool)
-    clear = margins(mixed[0].Z, block.feedforward.chosen) > closest*np.std(mixed[0].Z)
+    routing = block.feedforward.routing
+    size = np.std(routing.scores(mixed[0].Z))
+    clear = routing.margins(mixed[0].Z) > closest*size
     return clear if clear.sum() > s/2 else np.ones(s, bool)
 
 def principal(block, s): # -> the block for the first s tokens

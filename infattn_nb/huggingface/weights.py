@@ -29,7 +29,7 @@ from .describe import Reading
 from .factors import held_now
 from .measure import is_frozen
 from .factors import branch_factor, folded, score_factor
-from .families import EMBEDDINGS, Tensor, is_in
+from .families import CORRECTION, EMBEDDINGS, Tensor, is_in
 from .module import config_of, read_module
 from .recognise import blocks_of, body_of, check_tensors, stacked
 from .roles import FACTORS, found_by_roles, places_to_watch
@@ -55,7 +55,7 @@ def fills(t, # a Transformer that was read from a config or a module
     found = []
     for tensor in layout:
         given = set(EMBEDDINGS) - {*source.sizes, *source.fixed}
-        given.add("norm") # without parameters
+        given |= {"norm", "head_norm"} # without parameters
         if t.projection is None:
             given.add("map")
         if is_there(tensor, source.config) and tensor.roles[0] not in given:
@@ -105,8 +105,9 @@ def _fill(t, tensor, l):
     if role in FACTORS: # a change of a factor is included in the last matrices
         held = getattr(source.own.blocks[l or 0], role)
         return Fill(tensor, l, (0.,), held, (1.,))
-    if role == "zero":
-        return Fill(tensor, l, (0.,), 0., (1.,))
+    if role in ("zero", CORRECTION):
+        fixed = role == CORRECTION and t.blocks[l].feedforward.correction is not None
+        return Fill(tensor, l, (0.,), np.nan if fixed else 0., (1.,), kept=fixed)
     block, own, base = (blocks[(l or 0) % len(blocks)] # unused outside the blocks
                         for blocks in (t.blocks, source.own.blocks, source.base))
     if role.endswith("gain"):
@@ -135,7 +136,9 @@ def _fill(t, tensor, l):
     if tensor.layout.endswith("in"):
         shape = fan_in, out
     if tensor.layout.startswith("experts") and not tensor.listed:
-        shape = block.feedforward.experts, *shape
+        many = block.feedforward.experts
+        is_flat = tensor.layout.startswith("experts_flat")
+        shape = (many*shape[0], shape[1]) if is_flat else (many, *shape)
     return Fill(tensor, l, std, 0., times, shape, rows)
 
 def _kept_bias(t, tensor, l):
@@ -192,9 +195,12 @@ def _widths(block, n):
                       "keep the width that was read")
     groups = a.groups or a.heads
     units = 0 if f is None else round(f.units*n)
+    own = getattr(block.feedforward, "shared", None)
+    of_shared = 0 if own is None else round(own.units*n)
     shared = int(groups*m) # by heads
     return {"q": int(a.heads*m), "k": shared, "v": shared, "o": int(n),
             "1": units, "2": int(n), "3": units,
+            "s1": of_shared, "s2": int(n), "s3": of_shared, "sr": 1,
             DISTANCE: 0 if a.buckets is None else int(a.buckets.max()) + 1,
             ROUTER: getattr(block.feedforward, "experts", 0), SINK: a.heads}
 
@@ -397,6 +403,8 @@ def _cut(fill, k, t):
         return f"[:, {piece}]"
     if fill.tensor.layout == "experts_in":
         return f"[..., {k}::{len(fill.rows)}]"
+    if fill.tensor.layout == "experts_apart_in":
+        return f"[..., {piece}]"
     return f"[:, {piece}]" if fill.tensor.layout == "in" else f"[{piece}]"
 
 # %% ../../nbs/huggingface/weights.ipynb #wtsay
@@ -520,7 +528,7 @@ def _write(t, module, places, root):
         for first, k in pieces(len(target), max(1, _NUMBERS_AT_ONCE//rows)):
             normal = rng.standard_normal((k, *target.shape[1:]), dtype=np.float32)
             if fill.tensor.layout.startswith("experts") and len(scale) > 1:
-                normal *= scale if fill.tensor.layout == "experts_in" else \
+                normal *= scale if fill.tensor.layout.endswith("in") else \
                     scale[:, None]
             else:
                 of_rows = len(scale) > 1 and fill.tensor.layout != "in"

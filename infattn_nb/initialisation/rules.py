@@ -153,6 +153,8 @@ def a_transformer(t) -> Transformer:
     if t.mean_square < TINIEST:
         checks.reject("transformer", "have embeddings that are not all zero",
                       "a `cov` and `mean` of zero", "pass e.g. cov=np.eye(2)")
+    t.reject_latents("be SelfAttention in reports and scans", "use `chain` or "
+                     "`gradients`")
     return t
 
 # %% ../../nbs/initialisation/rules.ipynb #ru-twice

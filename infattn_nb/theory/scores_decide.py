@@ -42,6 +42,9 @@ def output_of_experts(mixture: Experts, variance: float = 1., draws: int = 2**16
     checks.kind(mixture, Experts, "mixture", "pass e.g. Experts(8, 2)")
     if mixture.shared is not None:
         checks.reject("mixture", "have no shared expert", "one", "pass shared=None")
+    if mixture.gate == "input":
+        checks.reject("mixture", "have weights of outputs", "the gate 'input'", "pass "
+                      "another gate, as this law depends on the activation")
     K = checks.number(variance, "variance", "[0, ∞)")
     count = checks.count(draws, "draws")
     checks.memory(4*count*mixture.experts, "draws", "pass fewer", f"{count}")

@@ -14,8 +14,9 @@ import numpy as np
 
 from .attention import AttentionRecord, SelfAttention
 from .experts import Experts, ExpertsRecord
+from .latent import LatentAttention, LatentRecord
 from .mlp import FeedForward
-from .parts import ATTENTION_MATRICES, DISTANCE, ROUTER, SHARED
+from .parts import ATTENTION_MATRICES, DISTANCE, INTO_LATENTS, ROUTER, SHARED
 from .parts import SINK, Cotangent, Norm, Part
 from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import divided, inverse, root, spanned, square, thin
@@ -51,7 +52,8 @@ class BlockRecord(NamedTuple):
     def attention(self):
         "The record of the attention branch, or None."
         seen = (record for step in self.steps for record in step.branches)
-        return next((x for x in seen if isinstance(x, AttentionRecord)), None)
+        kinds = AttentionRecord, LatentRecord
+        return next((x for x in seen if isinstance(x, kinds)), None)
 
     @property
     def experts(self):
@@ -97,7 +99,7 @@ class Block(Part):
         True: these tokens are normalised once more at the end of the block, as at the
         end of an encoder
     """
-    attention: SelfAttention | None = SelfAttention()
+    attention: SelfAttention | LatentAttention | None = SelfAttention()
     feedforward: FeedForward | Experts | None = FeedForward()
     norm_placement: str | None = "pre"
     _: KW_ONLY
@@ -111,7 +113,8 @@ class Block(Part):
     closing_norm: bool = False
 
     def __post_init__(self) -> None:
-        kinds = {"attention": (SelfAttention,), "feedforward": (FeedForward, Experts)}
+        kinds = {"attention": (SelfAttention, LatentAttention),
+                 "feedforward": (FeedForward, Experts)}
         for name, (first, *others) in kinds.items():
             if getattr(self, name) is not None:
                 checks.kind(getattr(self, name), (first, *others), name,
@@ -192,6 +195,10 @@ class Block(Part):
         """
         if name.removeprefix("b") in (*ATTENTION_MATRICES, SINK, DISTANCE):
             return self.attention
+        if name in INTO_LATENTS:
+            a = self.attention
+            is_there = isinstance(a, LatentAttention) and name in a.matrices
+            return a if is_there else None
         second = self.feedforward
         if name in (ROUTER, f"b{ROUTER}"):
             return second if isinstance(second, Experts) else None
@@ -414,7 +421,7 @@ class Block(Part):
         own = u if seen is None else u[:, seen]
         along = sum(self._known(pull, step, own, sent.dY.G, centred, seen, rng)
                     for pull in pulls)
-        cov = sum(pull.cov for pull in pulls)
+        cov = sum(pull.whole(own.shape[1]) for pull in pulls)
         if seen is not None:
             inner = along
             along = np.zeros(u.shape)
@@ -470,16 +477,33 @@ class Block(Part):
 
     def _known(self, pull, step, u, G, centred, seen, rng):
         r"$T\,U^{+\top}$ in the basis of X, and fresh coordinates orthogonal to U."
+        if pull.rows is not None:
+            return self._known_of_rows(pull, u, G, centred, rng)
         whole = centred and seen is None # and no component along 1
         if whole and not pull.bias and step.x.inverse is not None:
             d = (pull.inner/step.D[:, None]) @ step.x.inverse.mT
             return np.concatenate([0*u[..., :1], d], axis=-1)
-        bias = np.full((*u.shape[:2], 1), pull.bias)
-        w = np.concatenate([u[..., 1:] if centred else u, bias], axis=-1)
-        fresh = triangle_times(root(pull.cov), rng.standard_normal(w.shape))
-        known = pull.inner - fresh @ w.mT
-        d = (fresh + spanned(known, w, G + pull.bias**2))[..., :-1]
-        return np.concatenate([0*u[..., :1], d], axis=-1) if centred else d
+        return _on_the_basis(pull, u, G, centred, rng)
+
+    def _known_of_rows(self, pull, u, G, centred, rng):
+        "The same for a matrix that has multiplied some tokens only."
+        rows = pull.rows
+        there = np.take_along_axis(G, rows[:, None], axis=2)
+        there = np.take_along_axis(there, rows[..., None], axis=1)
+        of_rows = np.take_along_axis(u, rows[..., None], axis=1)
+        found = np.zeros(u.shape)
+        d = _on_the_basis(pull, of_rows, there, centred, rng)
+        np.put_along_axis(found, rows[..., None], d, axis=1)
+        return found
+
+def _on_the_basis(pull, u, G, centred, rng):
+    "Coordinates of dU along 𝟏 and the stream: those known from T, and fresh ones."
+    bias = np.full((*u.shape[:2], 1), pull.bias)
+    w = np.concatenate([u[..., 1:] if centred else u, bias], axis=-1)
+    fresh = triangle_times(root(pull.cov), rng.standard_normal(w.shape))
+    known = pull.inner - fresh @ w.mT
+    d = (fresh + spanned(known, w, G + pull.bias**2))[..., :-1]
+    return np.concatenate([0*u[..., :1], d], axis=-1) if centred else d
 
 def altered(block, attention=None, feedforward=None, itself=None):
     "A block with changed fields, as returned by functions of attention, MLP and block."

@@ -14,7 +14,6 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from ..numerics.softmax import shares
-from .experts import GATES, k_largest
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-rows
 def normalised(norm, X): # a Norm, (..., n)
@@ -122,16 +121,22 @@ class Mixed(NamedTuple):
 def run_experts(f, u, W): # Experts, (..., s, n), matrices of all experts side by side
     "Output of a mixture of experts for tokens u."
     Z = u @ W["r"] + W.get("br", 0.)
-    g = GATES[f.gate].weights(Z, k_largest(Z, f.chosen))
+    g = f.routing.weights(Z)
+    on_input = f.gate == "input"
     out = np.zeros(u.shape)
     for e in range(f.experts):
         def own(A): # columns of the expert
             return np.split(A, f.experts, axis=-1)[e]
         rows = np.flatnonzero(g[..., e].reshape(-1, g.shape[-2]).any(0))
         if rows.size:
-            each = run_mlp(f.mlp, u[..., rows, :], {k: own(W[k]) for k in W
-                                                    if k in f.mlp.matrices})
-            out[..., rows, :] += g[..., rows, e, None]*each.out
+            weight = g[..., rows, e, None]
+            scaled = weight*u[..., rows, :] if on_input else u[..., rows, :]
+            each = run_mlp(f.mlp, scaled, {k: own(W[k]) for k in W
+                                           if k in f.mlp.matrices})
+            out[..., rows, :] += (weight > 0 if on_input else weight)*each.out
+    if f.shared is not None:
+        fed = run_mlp(f.shared, u, {k[1:]: W[k] for k in W if k.startswith("s")})
+        out += expit(u @ W["sr"])*fed.out if f.shared_gate else fed.out
     return Mixed(out, Z, g)
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-block

@@ -232,6 +232,8 @@ class Transformer(Network):
         Chain
             Arrays without a leading axis for networks; entropies are means over heads.
         """
+        self.reject_latents("be SelfAttention for a deterministic limit", "its shared "
+                            "keys stay random; draw chain(np.inf, size)")
         if self.most_experts:
             checks.reject("feedforward", "be an MLP for a deterministic limit",
                           "a mixture of experts, whose covariance stays random",

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .attention import positions_of
+from .latent import LatentAttention
 from .block import Block, altered
-from .parts import BIASES, CACHE, MATRICES, SHARED, SINK, Norm
+from .parts import BIASES, CACHE, INTO_LATENTS, MATRICES, SHARED, SINK, Norm
 from .parts import Part
 from .stream import Gradient, Projection, Stream, add
 from .stream import given_embeddings
@@ -172,6 +173,11 @@ class Network(Part):
         "The largest number of heads of a block."
         return max(b.attention.heads if b.attention else 0 for b in self.blocks)
 
+    def reject_latents(self, wanted: str, remedy: str) -> None:
+        "Raise ValueError if a block has latent attention, with what is wanted instead."
+        if any(isinstance(b.attention, LatentAttention) for b in self.blocks):
+            checks.reject("attention", wanted, "latent attention", remedy)
+
     @cached_property
     def most_experts(self) -> int:
         "The largest number of experts of a block."
@@ -239,8 +245,8 @@ class Network(Part):
         "Names of all matrices and biases that receive a gradient."
         there = {name for block in self.blocks for x in block.branches
                  for name in x.matrices}
-        names = *MATRICES, *BIASES.values(), *SHARED, SINK
-        return [k for k in names if k in there]
+        names = *MATRICES, *INTO_LATENTS, *BIASES.values(), *SHARED, SINK
+        return [k for k in dict.fromkeys(names) if k in there]
 
     def per_block(self, method, name, *where):
         "Results of a method of the branch with this matrix, by block; NaN without it."
@@ -343,7 +349,9 @@ class Network(Part):
             records = list(self.forward(x, rng, "all"))
             shots = list(self.back(records, plan.cov, rng))[::-1]
             first = shots[0].g
+            before = 0. # of the matrix before the first block
             if to is not None:
+                before = to.var*first.gram()*entered.gram()
                 first = to.backward(first, x, entered, rng)
             if norm:
                 u = x if to is None else entered
@@ -356,7 +364,7 @@ class Network(Part):
                      for name in self.matrices]
             there = self.kept(x, records)
             return Drawn(there, gram, inner,
-                         self.tangent(by_block, plan, there.gram[:, -1]),
+                         self.tangent(by_block, plan, there.gram[:, -1], before),
                          np.moveaxis(np.array(sizes), 2, 0).copy(), first.gram())
         numbers = self.numbers(plan.n)
         most = max(_CACHED_NUMBERS//numbers, min(4, _MOST_NUMBERS//numbers), 1)
@@ -371,11 +379,12 @@ class Network(Part):
         s = len(self.cov)
         return n < 2*s + 1 or s >= LONG and n <= 4*s
 
-    def tangent(self, by_block, plan, last): # last: Gram matrices, (b, s, s)
+    def tangent(self, by_block, plan, last, before=0.): # last: Gram matrices, (b, s, s)
         """Sum of all θ over the tokens of each pair of texts.
 
-        The readout adds its covariance times the last Gram matrix, entry by entry."""
-        Θ = plan.cov*last if plan.count_readout else 0.*last
+        The readout adds its covariance times the last Gram matrix, entry by entry. The
+        matrix before the first block adds `before`, if there is one."""
+        Θ = before + (plan.cov*last if plan.count_readout else 0.*last)
         for block, sizes in zip(self.blocks, by_block):
             for name, x in sizes.items():
                 Θ = Θ + block.owner(name).variance(name)*x

@@ -139,7 +139,7 @@ def distance(a, b):
     "seven standard errors of the mean logarithm of a squared norm, a tenth to a third "
     "of it; the norms weighed by the variances are rejected"
 )
-@pytest.mark.parametrize("kind", nightly(FAMILIES, *list(FAMILIES)[2:]))
+@pytest.mark.parametrize("kind", nightly(FAMILIES, *list(FAMILIES)[1:]))
 @pytest.mark.long
 def test_gradients_are_those_of_torch(kind):
     theirs = numbers_of_torch(kind)
@@ -162,56 +162,92 @@ MIXTURES = {
     ),
     "olmoe": dict(num_experts=4, num_experts_per_tok=2, initializer_range=0.25),
 }
-PARTS = {  # name of a tensor's end -> our name
-    "q_proj.weight": "q",
-    "v_proj.weight": "v",
-    "o_proj.weight": "o",
-    "sinks": "sink",
-    "router.weight": "r",
-    "router.bias": "br",
-    "mlp.gate.weight": "r",
-    "down_proj": "2",
-}
+FEW = dict(num_key_value_heads=2, num_hidden_layers=2, initializer_range=0.25)
+NIGHTLY = dict(
+    qwen2_moe=FEW
+    | dict(
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=24,
+    ),
+    glm4_moe=FEW
+    | dict(
+        head_dim=8,
+        n_routed_experts=6,
+        num_experts_per_tok=2,
+        n_group=3,
+        topk_group=2,
+        moe_intermediate_size=32,
+        first_k_dense_replace=0,
+    ),
+    ernie4_5_moe=FEW
+    | dict(
+        moe_num_experts=4, moe_k=2, moe_intermediate_size=24, moe_layer_start_index=0
+    ),
+    dbrx=dict(
+        d_model=WIDTH,
+        n_heads=4,
+        n_layers=2,
+        attn_config=dict(kv_n_heads=2, rope_theta=1e4),
+        ffn_config=dict(
+            moe_num_experts=4,
+            moe_top_k=2,
+            ffn_hidden_size=48,
+            moe_normalize_expert_weights=2.0,
+        ),
+        initializer_range=0.25,
+    ),
+    llama4_text=FEW | dict(head_dim=8, num_local_experts=4, attention_chunk_size=3),
+)
+MIXTURES |= NIGHTLY
 
 
-def parts_of_torch(kind, size=120):
+WEIGHED = "q", "v", "sink", "r", "br", "1", "2", "3", "s1", "s2", "s3", "sr"
+
+
+def parts_of_torch(kind, t, size=120):
     "Squared norms of .grad of parts of both blocks, {part: (size, blocks)}."
     config = transformers.AutoConfig.for_model(kind, **SHAPE | MIXTURES[kind])
     config._attn_implementation = "eager"
+    layout = t.source.family.layouts[0]
     found = {}
     for seed in range(size):
         torch.manual_seed(seed)
         module = transformers.AutoModel.from_config(config).eval()
+        if kind == "dbrx":  # whose clamping by None is an error of this torch
+            for block in module.blocks:
+                block.norm_attn_norm.attn.clip_qkv = np.inf
         x = module(input_ids=torch.tensor([TEXT])).last_hidden_state[0]
         loss = (x * torch.randn(x.shape)).sum()
         (loss / (len(TEXT) * WIDTH) ** 0.5).backward()
         for name, p in module.named_parameters():
-            block = re.search(r"layers\.(\d)\.", name)
-            if block is None:
+            hits = ((x, x.pattern.search(name)) for x in layout if "*" in x.name)
+            tensor, hit = next((x for x in hits if x[1]), (None, None))
+            if tensor is None or not {*tensor.roles} & {*WEIGHED} or p.grad is None:
                 continue
-            parts = {ours: p.grad for end, ours in PARTS.items() if name.endswith(end)}
-            if name.endswith("gate_up_proj") and kind == "gpt_oss":
-                parts = {"1": p.grad[..., ::2], "3": p.grad[..., 1::2]}
-            elif name.endswith("gate_up_proj"):
-                parts = dict(zip("13", p.grad.chunk(2, dim=1)))
+            grad = p.grad.double().numpy()
+            parts = {tensor.roles[0]: grad}
+            if tensor.roles[0] not in ("sink", "br"):
+                parts = tensor.matrices(grad, WIDTH // HEADS, 2, t.most_experts)
             for part, grad in parts.items():
-                square = grad.square().sum().item()
-                found.setdefault((part, int(block[1])), []).append(square)
+                if part in WEIGHED:
+                    found.setdefault((part, int(hit[1])), []).append((grad**2).sum())
     return {key: np.log(x) for key, x in found.items()}
 
 
 @pytest.mark.power(
     "a factor of two of a norm: seven standard errors of its mean logarithm"
 )
-@pytest.mark.parametrize("kind", MIXTURES)
+@pytest.mark.parametrize("kind", nightly(MIXTURES, "olmoe", *NIGHTLY))
 @pytest.mark.long
 def test_gradients_of_mixtures_are_those_of_torch(kind):
     "Routers, their biases, sinks, gates and experts, in both blocks."
-    theirs = parts_of_torch(kind)
     t = from_config(SHAPE | MIXTURES[kind] | dict(model_type=kind), [TEXT])
+    theirs = parts_of_torch(kind, t)
     s = len(TEXT)
     g = t.gradients(WIDTH, 400, 0, readout=np.eye(s) / s)
-    assert len(theirs) >= 14
+    assert len(theirs) >= 12
     for (part, l), x in theirs.items():
         y = np.log(g.squared_weight_norms[part][:, l])
         assert distance(x[:, None], y[:, None]).max() < 7, (part, l)

@@ -284,6 +284,11 @@ def test_the_gate_of_a_config(norm, gate):
     assert net.blocks[0].feedforward.var_r == pytest.approx(32 * 0.02**2)
 
 
+GLM = dict(model_type="glm4_moe", n_routed_experts=6, n_group=3, topk_group=1)
+ERNIE = dict(model_type="ernie4_5_moe", num_experts=6, num_experts_per_tok=2)
+LLAMA_4 = dict(model_type="llama4_text", num_experts=4, num_experts_per_tok=1)
+
+
 @pytest.mark.parametrize(
     "more, text",
     [
@@ -295,7 +300,16 @@ def test_the_gate_of_a_config(norm, gate):
         (dict(moe_intermediate_size=0), "be a whole number in"),
         (dict(norm_topk_prob="yes"), "be true or false"),
         (dict(model_type="olmoe", clip_qkv=8.0), "clipped queries, keys and values"),
-        (dict(model_type="dbrx"), "be a mixture of experts of a supported kind"),
+        (dict(model_type="arctic"), "be a mixture of experts of a supported kind"),
+        (dict(model_type="dbrx", attn_config=dict(clip_qkv=8.0)), "clipped queries"),
+        (dict(model_type="dbrx", ffn_config=dict(moe_top_k=9)), "the 4 experts, got 9"),
+        (GLM | dict(n_group=4), "must divide the 6 experts, got 4"),
+        (GLM | dict(n_group=6, topk_group=2), "leave 2 experts in each group, got 6"),
+        (GLM | dict(topk_group=4), "must be at most the 3 groups, got 4"),
+        (GLM | dict(num_experts_per_tok=3), "the 2 experts of the chosen groups"),
+        (ERNIE | dict(moe_norm_min=0.5), "the least sum of weights, got 0.5"),
+        (LLAMA_4 | dict(floor_scale=4), "must exceed the 4 tokens of a text, got 4"),
+        (LLAMA_4 | dict(layer_types=["sliding_attention"] * 6), "or 'chunked_att"),
     ],
 )
 def test_mixtures_that_are_not_accepted(more, text):

@@ -31,7 +31,7 @@ PHI = LLAMA | dict(model_type="phi", qk_layernorm=True)
         (dict(model_type="lama"), "did you mean 'llama'"),
         ("gpt-2", "did you mean 'gpt2'"),
         (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
-        (dict(model_type="dbrx"), "its router or its experts are of another kind"),
+        (dict(model_type="arctic"), "its router or its experts are of another kind"),
         (
             LLAMA | dict(model_type="unheard", num_experts=8),
             "its router or its experts are of another kind",

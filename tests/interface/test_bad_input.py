@@ -339,6 +339,23 @@ Adapters(0) ~ `rank` must be
 Adapters(alpha=0.0) ~ `alpha` must be in (0, ∞)
 Adapters(on=3) ~ `on` must name matrices or layers
 Adapters(init='zero') ~ `init` must be 'uniform' or 'normal'
+Experts(4, 2, groups=3) ~ `groups` must divide the 4 experts, got 3
+Experts(4, 3, groups=2) ~ `chosen` must be at most the 2 experts of the chosen groups
+Experts(4, 2, groups=2, chosen_groups=3) ~ `chosen_groups` must be at most the 2 groups
+Experts(4, 2, groups=2, best_of_group=3) ~ `best_of_group` must be at most the 2 experts
+Experts(4, gate='softmax', power=2.0) ~ `power` must be 1 unless the gate is 'chosen'
+Experts(4, factor=0.0) ~ `factor` must be in (0, ∞)
+Experts(4, correction=[1.0]) ~ `correction` must have shape (4,)
+Experts(4, 2, FeedForward(1, var_b1=1.0), gate='input') ~ `mlp` must have no biases
+LatentAttention(0) ~ `heads` must be
+LatentAttention(2, keys=0) ~ `keys` must be
+LatentAttention(2, queries=0) ~ `queries` must be
+LatentAttention(2, rotary_width=3) ~ `rotary_width` must be even, got 3
+LatentAttention(2, mask=np.eye(3)) ~ `mask` must be booleans of shape (s, s)
+LatentAttention(2, norm='rms') ~ `norm` must be a Norm
+LatentAttention(2, var_kr=-1.0) ~ `var_kr` must be
+Projection(0.0) ~ `width` must be in (0, ∞)
+output_of_experts(Experts(4, gate='input')) ~ `mixture` must have weights of outputs
 Experts(2, 3) ~ `chosen` must be at most the 2 experts, got 3; choose fewer
 Experts(0) ~ `experts` must be
 Experts(mlp=None) ~ `mlp` must be a FeedForward

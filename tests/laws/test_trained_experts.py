@@ -9,11 +9,12 @@ from infattn_nb.nonlinearities import tanh
 from infattn_nb.netsor.nodes import AssumptionWarning
 from infattn_nb.transformer import Experts, embedding_cov
 from infattn_nb.transformer.as_program import ExpertGate, ScoreSoftmax
-from infattn_nb.transformer.experts import GATES, k_largest
+from infattn_nb.transformer.experts import GATES, Routing, k_largest
 
 N, M, K, STEPS, RATE, TARGET = 12, 5, 2, 20, 0.2, 8.0
 G = embedding_cov([0, 1, 0, 2], 1.0, 0.3)
 MLP = FeedForward(1, "relu", var_1=2.0, var_2=1.5)
+SMOOTH = FeedForward(1, "tanh", var_1=2.0, var_2=1.5)  # not homogeneous
 
 
 # A router's bias, a shared expert with a gate, sinks beside causal and capped scores
@@ -22,7 +23,8 @@ HEADS = SelfAttention(2, mask="causal", var_sink=0.5, softcap=1.5, var_q=4.0)
 
 
 def network(gate, whole=False):
-    mixture = Experts(M, K, MLP, gate=gate, var_r=2.0, **MORE if whole else {})
+    own = SMOOTH if gate == "input" else MLP
+    mixture = Experts(M, K, own, gate=gate, var_r=2.0, **MORE if whole else {})
     block = Block(HEADS if whole else None, mixture, "pre")
     return Transformer(G, [block] * 2, final_norm=True)
 
@@ -105,14 +107,19 @@ def in_torch(gate, init):
             elif gate == "sigmoid":
                 g = torch.sigmoid(top.values)
                 g = g / g.sum(-1, keepdim=True)
+            elif gate in ("sigmoids", "input"):
+                g = torch.sigmoid(top.values)
             else:
                 first, at = near(torch, z, z)
                 second, _ = near(torch, z, z.scatter(1, at, -torch.inf))
                 g = torch.cat([first, second], -1)
             g = torch.zeros_like(z).scatter(1, top.indices, g)
             for e in range(M):
-                h = torch.relu(u @ W[f"W{l}.1.{e + 1}"].mT)
-                x = x + g[:, [e]] * (h @ W[f"W{l}.2.{e + 1}"].mT)
+                into, out = (W[f"W{l}.{k}.{e + 1}"].mT for k in "12")
+                if gate == "input":
+                    x = x + torch.tanh(g[:, [e]] * u @ into) @ out
+                else:
+                    x = x + g[:, [e]] * (torch.relu(u @ into) @ out)
             if "bias1" in W:
                 own = torch.relu(u @ W[f"W{l}.s1"].mT) @ W[f"W{l}.s2"].mT
                 x = x + torch.sigmoid(u @ W[f"shared_gate{l}"].mT / N**0.5) * own
@@ -165,7 +172,7 @@ def test_a_weight_that_is_not_trained_is_seen(name):
 
 
 def test_ties_stop_the_run():
-    gate = ExpertGate("chosen", 2)
+    gate = ExpertGate(Routing("chosen", 2))
     with pytest.raises(ValueError, match="must not tie, got two that differ"):
         gate(np.array([[1.0, 0.5, 0.5 + 1e-11, 0.0]]))
     gate(np.array([[1.0, 1.0, 0.5, 0.0]]))  # a tie within the chosen is harmless

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from infattn_nb import Transformer
+from infattn_nb.transformer import Projection
 
 
 @pytest.mark.power("a kernel without its readout, a quarter too small")
-def test_one_tangent_kernel_for_networks_and_programs(n=16, size=2000, seed=0):
-    "With one word they meant 3.3 and 5.6."
+@pytest.mark.parametrize("to", [None, Projection(0.5, 2.0)])
+def test_one_tangent_kernel_for_networks_and_programs(to, n=16, size=2000, seed=0):
+    "With one word they meant 3.3 and 5.6; a matrix before the blocks counts, too."
     from infattn_nb import gradients
 
     net = Transformer.uniform(np.eye(3), layers=1, heads=2, final_norm=True)
-    net = replace(net, width=n, random_embeddings=True)
+    net = replace(net, width=n, random_embeddings=True, projection=to)
     program, outputs = net.program()
     means = {}
     for count in (True, False):

@@ -6,29 +6,33 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from conftest import nightly
 from scipy.optimize import approx_fprime
 from scipy.stats import ks_2samp
 
 from infattn_nb import Block, FeedForward, Transformer
 from infattn_nb.transformer import Experts, embedding_cov
-from infattn_nb.transformer.experts import GATES, k_largest
+from infattn_nb.transformer.experts import GATES, Routing, k_largest
 from infattn_nb.transformer.parts import Cotangent
 
 G = embedding_cov([0, 1, 0, 2], 1.0, 0.3)
 MLP = FeedForward(2, "relu", var_1=2.0, var_2=1.5, var_b1=0.2, var_b2=0.3)
+SMOOTH = FeedForward(2, "tanh", var_1=2.0, var_2=1.5, var_b2=0.3)  # not homogeneous
 GRADIENTS = "r", "br", "1", "b1", "2", "b2"
 FAN_INS = np.array([24, 1, 24, 1, 48, 1])
 
 
 def network(gate, skip):
-    mixture = Experts(4, 2, MLP, gate=gate, var_r=1.5, var_br=0.4)
+    own = SMOOTH if gate == "input" else MLP
+    mixture = Experts(4, 2, own, gate=gate, var_r=1.5, var_br=0.4)
     block = Block(None, mixture, norm_placement="pre", skip_scale=skip)
     return Transformer(G, [block] * 2, random_embeddings=True, final_norm=True)
 
 
 def values(g):
     "What is compared of a draw of gradients: sizes in both blocks, and Gram entries."
-    sizes = [g.squared_unit_norms[name] for name in GRADIENTS]
+    there = [name for name in GRADIENTS if name in g.squared_unit_norms]
+    sizes = [g.squared_unit_norms[name] for name in there]
     grams = [g.gram[:, 0, 0, 0], g.gram[:, 0, 0, 1], g.gram[:, 0, 3, 3]]
     grams += [g.inner[:, 0, 0, 0], g.inner[:, 0, 0, 1], g.inner[:, 0, 1, 0]]
     forward = [g.chain.gram[:, 1, 0, 1], g.chain.gram[:, 1, 0, 2]]
@@ -58,6 +62,8 @@ def written_out(gate, skip, size, n=24):
                 near = (m - seen) / torch.maximum(z.abs(), m) <= 0.02
                 of_two.append(1 / torch.where(near, (seen - m).exp(), 0).sum(-1))
             return torch.stack(of_two, 1)
+        if gate in ("sigmoids", "input"):
+            return torch.sigmoid(top.values)
         return torch.sigmoid(top.values) / torch.sigmoid(top.values).sum(-1)[:, None]
 
     def mixture(u):
@@ -70,7 +76,11 @@ def written_out(gate, skip, size, n=24):
         for e in range(4):
             W1, b1 = drawn((2 / n) ** 0.5, n, 2 * n), drawn(0.2**0.5, 2 * n)
             W2, b2 = drawn((1.5 / (2 * n)) ** 0.5, 2 * n, n), drawn(0.3**0.5, n)
-            y = y + g[:, [e]] * (torch.relu(u @ W1 + b1) @ W2 + b2)
+            if gate == "input":
+                here = (g[:, [e]] > 0) * (torch.tanh(g[:, [e]] * u @ W1) @ W2 + b2)
+                y, b1.grad = y + here, torch.zeros_like(b1)
+            else:
+                y = y + g[:, [e]] * (torch.relu(u @ W1 + b1) @ W2 + b2)
             used += [W1, b1, W2, b2]
         return y, used
 
@@ -94,6 +104,7 @@ def written_out(gate, skip, size, n=24):
         sizes = np.concatenate([squares[:, :2], experts], axis=1) / FAN_INS
         gram, inner = d @ d.T, d @ embedded.detach().numpy().T
         grams = *gram[0, :2], gram[3, 3], *inner[0, :2], inner[1, 0]
+        sizes = sizes[:, [0, 1, 2, 4, 5]] if gate == "input" else sizes
         found.append([*sizes.T.ravel(), *grams, *streams[0][0, 1:3]])
     return np.array(found)
 
@@ -106,7 +117,12 @@ def p_values(gate, skip, size, rng=0):
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "gate, skip", [("softmax", 0.2), ("chosen", 1), ("sigmoid", 1)]
+    "gate, skip",
+    nightly(
+        [("softmax", 0.2), ("chosen", 1), ("sigmoid", 1), ("input", 0.2)],
+        ("sigmoid", 1),
+        ("chosen", 1),
+    ),
 )
 def test_both_passes_are_torchs(gate, skip):
     "Twenty numbers of a network of two blocks, whose output is normalised."
@@ -143,7 +159,9 @@ def test_gates_of_random_logits(gate):
         assert ((g > 0) & (g < 1)).any(1).sum() > 5
     raw = 1 / (1 + np.exp(-Z)) if gate == "sigmoid" else np.exp(Z)
     whole = raw if gate == "softmax" else np.where(chosen, raw, 0)
-    exact = np.where(chosen, raw / whole.sum(1, keepdims=True), 0)
+    raw = raw if "sigm" not in gate and gate != "input" else 1 / (1 + np.exp(-Z))
+    size = 1.0 if gate in ("sigmoids", "input") else whole.sum(1, keepdims=True)
+    exact = np.where(chosen, raw / size, 0)
     if not two:
         np.testing.assert_allclose(g, exact, atol=1e-15, rtol=1e-12)
     dg = np.where(chosen, rng.standard_normal(Z.shape), 0)
@@ -195,18 +213,24 @@ def test_the_pull_of_a_router_has_the_variance_of_its_logits(size=20_000):
     assert abs(squares.mean() - exact) < 6 * squares.std() / np.sqrt(squares.size)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.power("units of tokens that did not choose the expert")
-def test_experts_compute_the_units_of_their_tokens_only():
-    "One network at a time; among thousands, some token chooses each expert."
-    mixture = Experts(4, 1, FeedForward(1, "relu"))
+@pytest.mark.parametrize("gate", ["chosen", "input"])
+def test_experts_compute_the_units_of_their_tokens_only(gate):
+    """One network at a time; among thousands, some token chooses each expert. Products
+    of the gradient of a token with tokens of other experts are not zero.
+    """
+    mixture = Experts(4, 1, FeedForward(1, "relu", var_1=2.0), gate=gate)
     block = Block(None, mixture, norm_placement=None, skip_scale=0.3)
-    net = Transformer(G, [block] * 2, random_embeddings=True)
-    alone = [net.gradients(6, 1, seed, readout="mean") for seed in range(600)]
+    alike = embedding_cov([0, 1, 0, 2], 1.0, 3.0)
+    net = Transformer(alike, [block] * 2, random_embeddings=True)
+    alone = [net.gradients(6, 1, seed, readout="mean") for seed in range(900)]
     many = net.gradients(6, 8000, 0, readout="mean")
     for value in (
         lambda g: g.chain.gram[:, 1, 0, 1],
         lambda g: g.gram[:, 0, 0, 0],
+        lambda g: g.inner[:, 0, 0, 1],
+        lambda g: g.inner[:, 0, 3, 1],
         lambda g: g.squared_unit_norms["1"][:, 0],
         lambda g: g.squared_unit_norms["r"][:, 0],
     ):
@@ -361,3 +385,93 @@ def test_gates_are_those_of_modules(kind, normed):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
     other = GATES["softmax" if gate == "chosen" else "chosen"]
     assert abs(other.weights(Z, k_largest(Z, 3)) - theirs).max() > 0.01
+
+
+def router_of(kind, **more):
+    "A small router of a module, which returns weights and numbers of experts."
+    transformers = pytest.importorskip("transformers")
+    modeling = getattr(transformers.models, kind)
+    modeling = getattr(modeling, f"modeling_{kind}")
+    made = {
+        "qwen2_moe": ("Qwen2MoeConfig", "Qwen2MoeTopKRouter"),
+        "glm4_moe": ("Glm4MoeConfig", "Glm4MoeTopkRouter"),
+        "ernie4_5_moe": ("Ernie4_5_MoeConfig", "Ernie4_5_MoeTopKRouter"),
+        "dbrx": ("DbrxConfig", "DbrxFFN"),
+        "llama4": ("Llama4TextConfig", "Llama4Router"),
+    }[kind]
+    size = "d_model" if kind == "dbrx" else "hidden_size"
+    config = getattr(transformers, made[0])(**{size: 12}, **more)
+    return getattr(modeling, made[1])(config)
+
+
+CORRECTION = np.linspace(0.3, -0.3, 12)[[3, 5, 0, 7, 9, 1, 11, 2, 10, 4, 8, 6]]
+GROUPED = dict(n_group=4, topk_group=2, n_routed_experts=12, num_experts_per_tok=3)
+OF_DBRX = dict(moe_num_experts=12, moe_top_k=3, ffn_hidden_size=4)
+ROUTERS = [  # module, its entries, our routing, and a wrong one
+    ("qwen2_moe", dict(num_experts=12, num_experts_per_tok=3),
+     Routing("softmax", 3), Routing("chosen", 3)),
+    ("qwen2_moe", dict(num_experts=12, num_experts_per_tok=3, norm_topk_prob=True),
+     Routing("chosen", 3), Routing("softmax", 3)),
+    ("glm4_moe", GROUPED | dict(routed_scaling_factor=1.7),
+     Routing("sigmoid", 3, 1.0, 1.7, 4, 2, 2, CORRECTION),
+     Routing("sigmoid", 3, 1.0, 1.7, 4, 2, 1, CORRECTION)),
+    ("glm4_moe", GROUPED | dict(norm_topk_prob=False),
+     Routing("sigmoids", 3, 1.0, 1.0, 4, 2, 2, CORRECTION),
+     Routing("sigmoids", 3, 1.0, 1.0, 4, 2, 2)),
+    ("ernie4_5_moe", dict(moe_num_experts=12, moe_k=3),
+     Routing("chosen", 3, correction=CORRECTION), Routing("chosen", 3)),
+    ("dbrx", dict(ffn_config=OF_DBRX | dict(moe_normalize_expert_weights=2.5)),
+     Routing("chosen", 3, 2.5), Routing("chosen", 3)),
+    ("dbrx", dict(ffn_config=OF_DBRX | dict(moe_normalize_expert_weights=None)),
+     Routing("softmax", 3), Routing("chosen", 3)),
+    ("llama4", dict(num_local_experts=12, num_experts_per_tok=3),
+     Routing("input", 3), Routing("sigmoid", 3)),
+]  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind, more, ours, wrong", ROUTERS)
+def test_choices_are_those_of_modules(kind, more, ours, wrong):
+    "1,000 random logits: groups, corrections, p-norms, factors; and all slopes."
+    torch = pytest.importorskip("torch")
+    router = router_of(kind, **more).double()
+    Z = 2 * np.random.default_rng(0).standard_normal((1000, 12))
+    z = torch.tensor(Z, requires_grad=True)
+    with torch.no_grad():
+        for name, x in [*router.named_parameters(), *router.named_buffers()]:
+            if "correction" in name:
+                x.copy_(torch.tensor(CORRECTION))
+            elif name in ("weight", "layer.weight"):
+                x.copy_(torch.eye(12))
+    with (
+        patch.object(torch, "float", torch.float64),
+        patch.object(torch, "float32", torch.float64),
+        patch.object(torch.Tensor, "float", torch.Tensor.double),
+    ):
+        if kind == "llama4":
+            theirs = router(z)[0]
+        elif kind == "dbrx":
+            weights, which = router.route_tokens_to_experts(z)
+        else:
+            _, weights, which = router(z)
+    if kind != "llama4":
+        theirs = torch.zeros_like(z).scatter(1, which, weights)
+    g = ours.weights(Z)
+    np.testing.assert_allclose(g, theirs.detach().numpy(), rtol=0, atol=1e-12)
+    assert abs(wrong.weights(Z) - g).max() > 0.01
+    dg = np.random.default_rng(1).standard_normal(Z.shape)
+    slopes = torch.autograd.grad((theirs * torch.tensor(dg)).sum(), z)[0].numpy()
+    dz = ours.pull(Z, g, np.where(g > 0, dg, 0.0))
+    np.testing.assert_allclose(dz, slopes, rtol=0, atol=1e-12)
+
+
+def test_margins_are_the_least_changes_of_a_choice():
+    "Along one random direction, the choice changes no earlier."
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((2000, 12))
+    for of in (Routing("chosen", 3), Routing("sigmoid", 3, groups=4, chosen_groups=2)):
+        step = rng.uniform(-0.2, 0.2, Z.shape)
+        moved = (of.choice(Z) != of.choice(Z + step)).any(1)
+        size = 2 * abs(step).max(1) * of.best_of_group
+        assert moved.sum() > 100
+        assert (of.margins(Z)[moved] <= size[moved]).all()
