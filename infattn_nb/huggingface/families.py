@@ -285,7 +285,8 @@ class Family(NamedTuple):
             away = tuple(maps)
             own["layouts"] = tuple([x for x in layout if not x.name.startswith(away)]
                                    for layout in own["layouts"])
-        if self.encoder and get(self.encoder["layers"]) is not None:
+        stacks = [get(x["layers"]) for x in (self.encoder, self.decoder) if x]
+        if stacks and None not in stacks:
             own["layouts"] = tuple(self._numbered(layout, get)
                                    for layout in own["layouts"])
         return self._replace(**own)

@@ -97,7 +97,7 @@ def recognised(body):
         stacks.append(list(body))
     known = [(kind, {tensor.name.rpartition("*.")[2]: tensor for tensor in layout
                      if "*." in tensor.name})
-             for kind, family in FAMILIES.items()
+             for kind, family in FAMILIES.items() if not family.encoder
              for layout in family.as_in_module(body).layouts]
     for blocks in stacks:
         fit = [Recognised(kind, tensors, blocks) for kind, tensors in known

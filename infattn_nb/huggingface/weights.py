@@ -64,7 +64,7 @@ def fills(t, # a Transformer that was read from a config or a module
                 places = [l for l, block in enumerate(t.blocks)
                           if is_in(tensor, isinstance(block.feedforward, Experts))
                           and not (block.bare_attention and is_first_gain(tensor))
-                          and (not tensor.numbers or tensor.numbers[l] is not None)]
+                          and (not tensor.stack or tensor.numbers[l] is not None)]
             found += [_fill(t, tensor, l) for l in places]
     return found + _of_head(source.head)
 
@@ -578,8 +578,8 @@ class Held:
 
 def _is_table_of(tensor, l):
     "Whether a tensor contains the numbers for distances of block l."
-    own = not tensor.numbers or tensor.numbers[l] is not None
-    return tensor.roles == (DISTANCE,) and own
+    return tensor.roles == (DISTANCE,) and (not tensor.stack
+                                            or tensor.numbers[l] is not None)
 
 def _with_lists_stacked(held):
     "Pairs of a tensor and its Tensor, where the experts of a list are one tensor."
