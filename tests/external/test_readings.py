@@ -17,6 +17,7 @@ from model_families import (
     BODIES,
     FAMILIES,
     GROUPED,
+    LATENTS,
     RENAMED,
     config,
     model,
@@ -38,7 +39,7 @@ TEXT = [3, 4, 4, 5, 6, 7]
 
 
 def test_every_family_is_here():
-    assert set(MODELS) - {"gemma3"} == set(FAMILIES)
+    assert set(MODELS) - {"gemma3"} == {*FAMILIES, *LATENTS}
 
 
 @pytest.mark.parametrize("kind", nightly(FAMILIES, *RENAMED))
@@ -160,6 +161,9 @@ BROKEN = {
     "gptj": dict(parallel=False),
     "opt": dict(mask=None),
     "falcon": dict(parallel=False),
+    "deepseek_v3": dict(score_scale=3.0),
+    "deepseek_v2": dict(score_scale=3.0),
+    "minicpm3": dict(branch_scale=1.0),
 }
 
 EXPERTS = {  # wrong in the mixture
@@ -209,8 +213,8 @@ def drawn_by_the_law(t):
 @pytest.mark.parametrize(
     "kind",
     nightly(
-        [kind for kind in FAMILIES if kind != "vit"],
-        *(kind for kind in FAMILIES if kind not in (*DAILY, "vit")),
+        [kind for kind in (*FAMILIES, *LATENTS) if kind != "vit"],
+        *(kind for kind in (*FAMILIES, *LATENTS) if kind not in (*DAILY, "vit")),
     ),
 )
 @pytest.mark.long
@@ -1081,6 +1085,15 @@ FLIPS = dict(
     rope_parameters=dict(rope_type="linear", factor=3.0, rope_theta=100.0),
     rope_scaling=dict(rope_type="linear", factor=3.0),
     attn_config=dict(softmax_scale=0.7),
+    q_lora_rank=8,
+    kv_lora_rank=8,
+    qk_rope_head_dim=2,
+    qk_nope_head_dim=3,
+    v_head_dim=5,
+    scale_emb=2.0,
+    scale_depth=0.7,
+    dim_model_base=24,
+    topk_method="greedy",
     num_experts=3,
     num_local_experts=3,
     n_routed_experts=4,
