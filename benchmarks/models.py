@@ -1,12 +1,14 @@
 """What it costs to train a model that was read: two blocks of Llama's kind, by us and
 by torch, forward, backward and the optimizer, in one run.
 
-    python benchmarks/models.py
+    python benchmarks/models.py [sgd adam growth adapters]
 
-writes nbs/data/benchmarks_models.json. Each number is of a process of its own, with the
-weights drawn in it. Torch has float64, as we have, and float32. At width 8,192 torch's
-matrices, gradients and momenta take 24 GB in float64, so that only float32 is measured
-there (12 GB). Heads: eight at every width. Needs torch and transformers.
+writes nbs/data/benchmarks_models.json; if some parts are named, the others stay as they
+were. Each number is of a process of its own, with the weights drawn in it. Torch has
+float64, as we have, and float32. At width 8,192 torch's matrices, gradients and momenta
+take 24 GB in float64, so that only float32 is measured there (12 GB). With adapters, of
+rank 8 on queries and values, trained by Adam, both are. Heads: eight at every width.
+Needs torch and transformers.
 """
 
 import argparse
@@ -22,6 +24,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 DATA = Path(__file__).parent.parent / "nbs/data"
 HOW = dict(sgd=dict(learning_rate=1e-3, momentum=0.9), adam=dict(learning_rate=1e-4))
 VOCABULARY = 64
+ADAPTERS = dict(rank=8, alpha=16, on=("q", "v"))
 
 
 def config(n, heads=8, layers=2):
@@ -44,13 +47,13 @@ def text(tokens):
     return [7 * i * i % VOCABULARY for i in range(tokens)]
 
 
-def ours(n, tokens, steps, optimizer="sgd", **more):
+def ours(n, tokens, steps, optimizer="sgd", adapters=None, **more):
     "A run of `train`, matrices unknown or explicit as it chooses."
     from infattn_nb import from_config, train
     from infattn_nb.huggingface import next_tokens
 
     net = from_config(config(n, **more), [text(tokens)])
-    program, logits = net.program(readout="lm")
+    program, logits = net.program(readout="lm", adapters=adapters)
     return train(
         program,
         logits,
@@ -63,12 +66,31 @@ def ours(n, tokens, steps, optimizer="sgd", **more):
         parametrization="standard",
         loss="softmax",
         reduction="mean",
+        matrices="adapters" if adapters else None,
         verbose=False,
         **HOW[optimizer],
     ).loss
 
 
-def in_torch(n, tokens, steps, optimizer="sgd", dtype="float64", **more):
+def adapt(model, rank, alpha, on):
+    "Freeze a model of torch, and add (α/r) B A x to the layers named."
+    import torch
+
+    model.requires_grad_(False)
+
+    def added(layer, x, y):
+        return y + alpha / rank * (x[0] @ layer.A.T) @ layer.B.T
+
+    for name, layer in model.named_modules():
+        if name.endswith(tuple(f"{key}_proj" for key in on)):
+            n = layer.in_features
+            start = (2 * torch.rand(rank, n) - 1) * n**-0.5
+            layer.A = torch.nn.Parameter(start)
+            layer.B = torch.nn.Parameter(torch.zeros(layer.out_features, rank))
+            layer.register_forward_hook(added)
+
+
+def in_torch(n, tokens, steps, optimizer="sgd", dtype="float64", adapters=None, **more):
     "The same model, autograd and torch's own optimizer."
     import torch
     import transformers
@@ -79,10 +101,12 @@ def in_torch(n, tokens, steps, optimizer="sgd", dtype="float64", **more):
     torch.manual_seed(0)
     torch.set_default_dtype(getattr(torch, dtype))
     model = transformers.AutoModelForCausalLM.from_config(kind).train()
+    if adapters:
+        adapt(model, **adapters)
     ids = torch.tensor([text(tokens)])
     makes = dict(sgd=torch.optim.SGD, adam=torch.optim.Adam)[optimizer]
     how = {"lr" if k == "learning_rate" else k: x for k, x in HOW[optimizer].items()}
-    descent = makes(model.parameters(), **how)
+    descent = makes([p for p in model.parameters() if p.requires_grad], **how)
     losses = []
     for _ in range(steps):
         loss = torch.nn.functional.cross_entropy(model(ids).logits[0, :-1], ids[0, 1:])
@@ -145,34 +169,57 @@ def grown(**over):
     return dict(along=name, values=values, over_first=[t / found[0] for t in found])
 
 
-def main():
+def sgd():
     rows = [
         beside(n, tokens, steps, dtypes=TORCH[n])
         for n, steps in SIZES.items()
         for tokens in (12, 64)
     ]
     rows.append(beside(2048, 12, 6, dtypes=TORCH[2048], heads=32))
-    adam = [beside(n, tokens, 10, "adam") for n in (512, 1024) for tokens in (12, 64)]
-    growth = [
-        grown(n=[1024, 2048, 4096]),
-        grown(tokens=[6, 12, 24, 48]),
-        grown(steps=[2, 4, 8, 16]),
+    widest = measured("ours(100_000, 12, 2)", "ours(32, 4, 1)")
+    return dict(sgd=rows, width_100_000=dict(tokens=12, steps=2) | widest)
+
+
+def adam():
+    sizes = [(n, tokens) for n in (512, 1024) for tokens in (12, 64)]
+    return dict(adam=[beside(n, tokens, 10, "adam") for n, tokens in sizes])
+
+
+def growth():
+    along = dict(n=[1024, 2048, 4096], tokens=[6, 12, 24, 48], steps=[2, 4, 8, 16])
+    return dict(growth=[grown(**{name: values}) for name, values in along.items()])
+
+
+def adapters():
+    rows = [
+        beside(n, tokens, 10, "adam", TORCH[512], adapters=ADAPTERS)
+        for n in SIZES
+        for tokens in (12, 64)
     ]
-    widest = dict(tokens=12, steps=2) | measured(
-        "ours(100_000, 12, 2)", "ours(32, 4, 1)"
+    call = f"ours(100_000, 12, 10, 'adam', {ADAPTERS})"
+    return dict(
+        adapters=[
+            *rows,
+            dict(width=100_000, tokens=12, steps=10) | measured(call, "ours(32, 4, 1)"),
+        ]
     )
-    versions = dict(
-        numpy=__import__("numpy").__version__, torch=__import__("torch").__version__
-    )
-    table = dict(
-        versions=versions, sgd=rows, adam=adam, growth=growth, width_100_000=widest
-    )
-    (DATA / "benchmarks_models.json").write_text(json.dumps(table, indent=1) + "\n")
+
+
+PARTS = dict(sgd=sgd, adam=adam, growth=growth, adapters=adapters)
+
+
+def main(parts):
+    versions = {name: __import__(name).__version__ for name in ("numpy", "torch")}
+    stored = DATA / "benchmarks_models.json"
+    table = json.loads(stored.read_text()) | dict(versions=versions)
+    for part in parts or PARTS:
+        table |= PARTS[part]()
+    stored.write_text(json.dumps(table, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.parse_args()
-    main()
+    parser.add_argument("parts", nargs="*", choices=PARTS)
+    main(parser.parse_args().parts)

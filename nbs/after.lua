@@ -79,6 +79,21 @@ local function lighter(page)
   return (page:gsub("\n%s+<", "\n<"):gsub("<pre>(%d+)</pre>", function(k) return kept[tonumber(k)] end))
 end
 
+-- A picture says in a chunk of text where its panels are (tools/panels.py): the page says it, too, for live/panels.js.
+local function with_places(page, folder_of_page)
+  return (page:gsub('<img src="([^":]+%.png)"', function(name)
+    local file = io.open(folder_of_page .. name, "rb")
+    local png = file and file:read("a") or ""
+    if file then file:close() end
+    local at = png:find("tEXtpanels\0", 1, true)
+    if not at then return end
+    local length = string.unpack(">I4", png, at - 4)
+    local text = png:sub(at + 11, at + 3 + length)
+    if text:find('"pieces":[]', 1, true) then return end
+    return '<img src="' .. name .. '" data-panels="' .. text:gsub('"', "&quot;") .. '"'
+  end))
+end
+
 for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
   if path:match("%.html$") then
     local file = assert(io.open(path, "rb"))
@@ -90,6 +105,7 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     page = page:gsub('src="live/load%.js"', 'src="' .. offset_of(page) .. 'live/load.js"')
     page = page:gsub("<th[^>]*>%s*</th>", "<td></td>") -- the corner of a table heads nothing
     page = page:gsub('<a href="#cb%d+%-%d+" aria%-hidden="true" tabindex="%-1"></a>', ""):gsub('<span id="cb%d+%-%d+">', "<span>") -- of a line of code, which nobody links to
+    page = with_places(page, path:match(".*/"))
     page = lighter(mark_this(page, ("/" .. path):match(".*/" .. folder:gsub("%p", "%%%0") .. "/(.+)$") or path))
     if not published and path:match("404%.html$") then page = page:gsub('(["(])' .. base, "%1./") end -- a copy of the site has no address yet
     page = page:gsub("{(version)}, {(date)}", function(a, b) return facts[a] .. ", " .. facts[b] end)
@@ -98,34 +114,6 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     file:close()
   end
 end
-
--- The search knows prose and open code apart, and no code that is folded: site.lua has kept both for each section.
-local function index_prose()
-  local kept = out .. "/searched"
-  local ok, names = pcall(pandoc.system.list_directory, kept)
-  if not ok then return end
-  local sections = {}
-  for _, name in ipairs(names) do
-    local file = assert(io.open(kept .. "/" .. name, "rb"))
-    for _, section in ipairs(pandoc.json.decode(file:read("a"), false)) do
-      sections[name:gsub("json$", "html"):gsub("%+", "/") .. (section.id ~= "" and "#" .. section.id or "")] = section
-    end
-    file:close()
-  end
-  local file = io.open(out .. "/search.json", "rb")
-  if not file then return end -- a single page was rendered
-  local entries = pandoc.json.decode(file:read("a"), false)
-  file:close()
-  for _, entry in ipairs(entries) do
-    local section = sections[entry.href]
-    if section then entry.text, entry.code = section.prose, section.code end
-  end
-  file = assert(io.open(out .. "/search.json", "wb"))
-  file:write(pandoc.json.encode(entries))
-  file:close()
-  pandoc.system.remove_directory(kept, true)
-end
-index_prose()
 
 local function bring(folder, wanted)
   local from, to = "../nbs/" .. folder .. "/", out .. "/" .. folder .. "/"

@@ -9,7 +9,6 @@
 -- 6c. A fold says what its code makes.
 -- 7. While nothing is published the site serves its own source: under "Install" stands where.
 -- 8. What Python prints of types (`dtype: float64`, `np.float64(1.5)`) is left out of outputs.
--- 9. The prose of each section, and its open code apart, are kept for the search (after.lua).
 if not FORMAT:match("html") then return {} end -- a README stays as it is
 
 local stringify, root = pandoc.utils.stringify, quarto.project.directory .. "/.."
@@ -195,57 +194,6 @@ local function with_download(blocks) -- tools/pack_source.py writes both files
   return out
 end
 
-local SIGNS = { -- of inline formulas, as one reads them
-  sqrt = "√", infty = "∞", to = "→", cdot = "·", times = "×", pm = "±", approx = "≈", le = "≤", ge = "≥", ll = "≪", gg = "≫", sim = "~", propto = "∝",
-  top = "ᵀ", sum = "∑", int = "∫", partial = "∂", langle = "⟨", rangle = "⟩", dots = "…", varnothing = "∅", star = "⋆", circ = "∘", odot = "⊙",
-  alpha = "α", beta = "β", gamma = "γ", Gamma = "Γ", delta = "δ", Delta = "Δ", epsilon = "ε", varepsilon = "ε", zeta = "ζ", eta = "η", theta = "θ", Theta = "Θ",
-  kappa = "κ", lambda = "λ", Lambda = "Λ", mu = "µ", nu = "ν", xi = "ξ", pi = "π", Pi = "Π", rho = "ρ", sigma = "σ", Sigma = "Σ", tau = "τ", phi = "φ", varphi = "φ",
-  Phi = "Φ", chi = "χ", psi = "ψ", Psi = "Ψ", omega = "ω", Omega = "Ω", ell = "ℓ", log = "log", exp = "exp", max = "max", min = "min", cos = "cos", tanh = "tanh"}
-
-local function read_aloud(tex) -- a formula without its commands: `1/√n`
-  local text = tex:gsub("\\d?frac *(%b{}) *(%b{})", "%1/%2"):gsub("\\d?frac *(%w) *(%w)", "%1/%2"):gsub("\\%a+", function(command) return SIGNS[command:sub(2)] or "" end)
-  return (text:gsub("[\\{}$&~]", ""):gsub("%^2", "²"):gsub("√%s+", "√"):gsub("%s+", " "))
-end
-
-local function cited(cite) -- Sakai 2025; what stands on the page is only referred to
-  local names = {}
-  for _, c in ipairs(cite.citations) do
-    if not c.id:find("^%l+%-") then names[#names + 1] = c.id:sub(1, 1):upper() .. c.id:sub(2):gsub("(%d+)", " %1") end
-  end
-  return pandoc.Str(table.concat(names, ", "))
-end
-
-local function in_words(inlines)
-  return stringify(pandoc.Inlines(inlines):walk {
-    Cite = cited,
-    Math = function(math) return pandoc.Str(math.mathtype == "InlineMath" and read_aloud(math.text) or "") end})
-end
-
-local function kept_for_search(blocks, name, path) -- sections as Quarto's index has them, one for each heading of the second level
-  local sections = {{id = "", prose = {}, code = {}}}
-  local function note(block)
-    if block == path then return end -- titles of other pages
-    if block.t == "Header" and block.level == 2 then sections[#sections + 1] = {id = block.identifier, prose = {}, code = {}}; return end
-    block = pandoc.Div {block}
-    block:walk {
-      traverse = "topdown",
-      CodeBlock = function(code)
-        if code.classes:includes("cell-code") and not code.attributes["code-fold"] then table.insert(sections[#sections].code, code.text) end
-        return {}, false
-      end,
-      Div = function(div) if div.classes:includes("cell-output") or div.classes:includes("hidden") then return {}, false end end, -- Quarto's menu is hidden
-      Inlines = function(inlines) table.insert(sections[#sections].prose, in_words(inlines)); return inlines, false end,
-    }
-  end
-  for _, block in ipairs(blocks) do note(block) end
-  for _, section in ipairs(sections) do section.prose, section.code = table.concat(section.prose, " "), table.concat(section.code, "\n") end
-  local folder = quarto.project.output_directory .. "/searched"
-  pandoc.system.make_directory(folder, true)
-  local file = assert(io.open(folder .. "/" .. name .. ".json", "wb"))
-  file:write(pandoc.json.encode(sections))
-  file:close()
-end
-
 local function fitted(text) -- a signature in lines of 88 characters, its types without the modules they come from
   return (text:gsub("slice%(None, None, None%)", "slice(None)"):gsub("[%a_][%w_%.]*%.(%u[%w_]*)", "%1"):gsub("[^\n]+", function(line)
     if utf8.len(line) <= 88 then return end
@@ -281,11 +229,9 @@ function Pandoc(doc)
     if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
     path.content:insert(link)
   end
-  local _, at = blocks:find(path)
   doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation, CodeBlock = unlinked}
   doc.blocks = in_one_fold(doc.blocks:walk {CodeBlock = folded_imports})
   doc.blocks = with_download(doc.blocks:walk {CodeBlock = counted_checks, Div = untyped, Table = function(table) return table:walk {Code = breakable} end})
   doc.blocks = doc.blocks:walk {Div = says_what_it_makes}
-  if (quarto.doc.output_file or ""):match("%.html$") then kept_for_search(doc.blocks, here:gsub("%.%w+$", ""):gsub("/", "+"), doc.blocks[at]) end
   return doc
 end

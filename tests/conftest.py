@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault(
@@ -175,6 +176,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker("site")
         if needs_torch(item):
             item.add_marker("torch")
+        if item.get_closest_marker("torch") and not find_spec("torch"):
+            item.add_marker(pytest.mark.skip(reason="needs torch"))
 
 
 @pytest.fixture

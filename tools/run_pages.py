@@ -20,7 +20,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from panels import CHUNK
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from written import NBS, PAGES, ROOT, read, text, written
 
 EXECUTED = (
@@ -96,11 +98,11 @@ def small(png):
     image = Image.open(io.BytesIO(png))
     if image.mode == "P":
         return png
-    image = image.convert("RGB")
-    found = image.quantize(
+    colours = image.convert("RGB")
+    found = colours.quantize(
         256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
     )
-    pixels = np.asarray(image).reshape(-1, 3).astype(int) @ (1 << 16, 1 << 8, 1)
+    pixels = np.asarray(colours).reshape(-1, 3).astype(int) @ (1 << 16, 1 << 8, 1)
     pairs, counts = np.unique(
         np.asarray(found).ravel().astype(int) * (1 << 24) + pixels, return_counts=True
     )
@@ -110,8 +112,11 @@ def small(png):
         # of two for one place the last stays: the most frequent
         palette[pairs >> 24, k] = pairs >> shift & 255
     found.putpalette(palette.tobytes())
+    places = PngInfo()  # of the panels: tools/panels.py
+    if CHUNK in image.info:
+        places.add_text(CHUNK, image.info[CHUNK])
     out = io.BytesIO()
-    found.save(out, "png", optimize=True)
+    found.save(out, "png", optimize=True, pnginfo=places)
     return out.getvalue()
 
 
@@ -132,7 +137,7 @@ def shrink(path):
 
 
 def execute(path):
-    "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
+    "Store fresh outputs in a page: lettered panels, few colours, `nbdev_clean`."
     tool = Path(sys.executable).with_name
     slow = "scan", "report", "run"  # the clock decides whether they warn
     quiet = ",".join(f"ignore:this {what} takes" for what in slow)
@@ -140,7 +145,7 @@ def execute(path):
         OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONWARNINGS=quiet
     )
     subprocess.run(
-        [tool("exec_nb"), path.name, "--dest", path.name, "--exc_stop"],
+        [sys.executable, Path(__file__).with_name("panels.py"), path.name],
         cwd=path.parent,
         env=one_thread,
         check=True,

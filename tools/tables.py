@@ -37,7 +37,7 @@ which default configs of model types in common use are read, nbs/data/types.csv
 "Train your model at every finite width": nbs/data/train_your_model.json, all parts or
 some (some twenty minutes on one core; `law` takes torch and transformers);
 
-    python tools/tables.py adapters [powers rules ranks kernels]
+    python tools/tables.py adapters [powers rules ranks kernels text]
 
 "Fine-tuning with adapters": nbs/data/fine_tuning.json, all parts or some (a quarter of
 an hour on one core);
@@ -67,7 +67,7 @@ from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
 from infattn_nb.convergence.distances import kl_divergence, paired_kl
 from infattn_nb.convergence.rates import first_order
-from infattn_nb.huggingface import next_tokens, rate_transfer, widened
+from infattn_nb.huggingface import next_tokens, rate_transfer, weights_of, widened
 from infattn_nb.initialisation import Thresholds
 from infattn_nb.initialisation.diagnosis import GRADIENTS, diagnose, joined, readout_cov
 from infattn_nb.initialisation.quantities import WIDTH, judge
@@ -1145,8 +1145,91 @@ def kernels_part(size=200):
     return rows
 
 
+ANOTHER = "she was born in the desert on a dim morning"  # the same letters
+TEXT_WIDTHS, TEXT_NETWORKS = (64, 128, 256, 512), 4
+
+
+def text_model(n):
+    "A config of width n with four heads."
+    return letter_model(n) | dict(n_head=4, n_positions=64)
+
+
+def trained_on_text(n, seed, steps=200):
+    "A GPT-2 of torch that was trained on a sentence by Adam, and its last loss."
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    config = transformers.GPT2Config(
+        **text_model(n), resid_pdrop=0, embd_pdrop=0
+    )
+    config.attn_pdrop, config._attn_implementation = 0, "eager"
+    model = transformers.GPT2LMHeadModel(config)
+    matrices = [p for name, p in model.named_parameters() if "h." in name]
+    others = [p for name, p in model.named_parameters() if "h." not in name]
+    rate = 0.003  # of matrices at width 64; those of embeddings do not fall with n
+    groups = [dict(params=matrices, lr=rate * 64 / n), dict(params=others, lr=rate)]
+    descent = torch.optim.Adam(groups)
+    ids = torch.tensor([IDS])
+    for _ in range(steps + 1):
+        loss = torch.nn.functional.cross_entropy(model(ids).logits[0, :-1], ids[0, 1:])
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+    return model.double(), loss.item()
+
+
+def text_part():
+    "Adapters of a GPT-2 that was trained on one sentence learn another."
+    rows = []
+    ids = [LETTERS.index(x) for x in ANOTHER]
+    adapters = dict(rank=8, alpha=8, on=("q", "v"))
+    for n in TEXT_WIDTHS:
+        net = from_config(text_model(n), [ids])
+        bases = [trained_on_text(n, seed) for seed in range(TEXT_NETWORKS)]
+        for name, powers in RULES.items():
+            rates = dict(zip("AB", (0.02 * (n / 64) ** x for x in powers)))
+            runs = []
+            for seed, (model, _) in enumerate(bases):
+                program, logits = net.program(readout="lm", adapters=adapters)
+                runs.append(
+                    train(
+                        program,
+                        logits,
+                        next_tokens(net),
+                        width=n,
+                        steps=100,
+                        size=1,
+                        rng=seed,
+                        init=weights_of(net, model, readout="lm"),
+                        optimizer="adam",
+                        learning_rate=1.0,
+                        rate_factors={
+                            x.name: rates["A" if "lora_A" in x.name else "B"]
+                            for x in program.adapters
+                        },
+                        parametrization="standard",
+                        matrices="adapters",
+                        watch=program.attention(),
+                        **LEARNS,
+                    )
+                )
+            A = [run.attention(0)[0] for run in runs]
+            moved = [abs(x[-1] - x[0]).sum(-1).mean() / 2 for x in A]
+            loss = {t: short([r.loss[0, t] for r in runs]) for t in (0, 10, 30, 100)}
+            rows.append(
+                dict(rule=name, width=n, base=short([x for _, x in bases]))
+                | dict(loss=loss, attention=short(moved))
+            )
+    return rows
+
+
 ADAPTER_PARTS = dict(
-    kernels=kernels_part, powers=powers_part, rules=rules_part, ranks=ranks_part
+    kernels=kernels_part,
+    powers=powers_part,
+    rules=rules_part,
+    ranks=ranks_part,
+    text=text_part,
 )
 
 

@@ -722,7 +722,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     if n > checks.MOST: # beyond it the numbers of the run are no floats
         checks.memory(n, "width", "choose a smaller width", f"{n:g}")
     steps = checks.count(steps, "steps", least=0)
-    rule = _rule(optimizer, options, dense)
+    rule = _rule(optimizer, options)
+    checks.optional(dense, checks.flag, "dense")
     single = checks.choice(precision, "precision", ("double", "single")) == "single"
     if single and dense is False:
         checks.reject("dense", "be True or None for single precision", False,
@@ -742,6 +743,10 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
                     dense=True if single else dense, entrywise=rule.entrywise,
                     dtype=np.float32 if single else float)
     plan = plan.training(_trained(plan, matrices))
+    if rule.entrywise and dense is False and any(W in plan.shapes for W in plan.trained):
+        name = type(rule).__name__
+        checks.reject("dense", f"be True or None for {name}", False, f"{name} acts entry "
+                      "by entry, so the matrices that it trains must be explicit")
     given = _given(plan, init)
     N = _how_many(plan, size, init, given, batch_size is not None and batches == "own")
     factors = _factors(plan, rate_factors, rule)
@@ -841,18 +846,13 @@ def _in_rows(program, table):
     X = program.concatenate(*asked_outputs(program, table.columns))
     return X[np.arange(P*D).reshape(D, P).T.ravel()]
 
-def _rule(optimizer, options, dense): # Optimizer
+def _rule(optimizer, options): # Optimizer
     "The optimizer, checked."
-    checks.optional(dense, checks.flag, "dense")
     rule, unknown = optimizer_of(optimizer, options)
     for name, x in unknown.items():
         own = ", ".join(f.name for f in fields(rule))
         checks.reject(name, f"be an option of `train` or of {type(rule).__name__}",
                       f"{x!r:.40}", f"{type(rule).__name__} has {own}", TypeError)
-    if rule.entrywise and dense is False:
-        name = type(rule).__name__
-        checks.reject("dense", f"be True or None for {name}", False,
-                      f"{name} acts entry by entry, so matrices must be explicit")
     return rule
 
 def _check_schedule(schedule):

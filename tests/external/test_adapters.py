@@ -2,10 +2,12 @@
 peft itself. From the same start losses are equal, from random ones their law is.
 """
 
+import json
 from functools import partial
 
 import numpy as np
 import pytest
+import tables
 from conftest import least_p, nightly
 from model_flags import in_double
 from with_transformers import TORCH, torch, transformers
@@ -185,3 +187,33 @@ def test_random_networks_have_the_law_of_torch(n, monkeypatch, steps=6, many=200
     assert p_of() > 1e-6
     assert p_of(stabilised=True) < 1e-6
     assert p_of(both=True) < 1e-6
+
+
+def part_of(name, monkeypatch, **smaller):
+    "Rows of the stored file, and those that are made now, of the same cases."
+    for key, value in smaller.items():
+        monkeypatch.setattr(tables, key, value)
+    made = tables.ADAPTER_PARTS[name]()
+    keys = [k for k in ("rule", "optimizer", "zero", "width") if k in made[0]]
+    stored = json.loads(tables.ADAPTED.read_text(encoding="utf-8"))[name]
+    return [
+        (row, next(x for x in stored if all(x[k] == row[k] for k in keys)))
+        for row in made
+    ]
+
+
+@pytest.mark.slow
+def test_stored_changes_are_made_by_this_code(monkeypatch):
+    for made, stored in part_of("powers", monkeypatch, ADAPTER_WIDTHS=(64,)):
+        for key in stored.keys() - {"optimizer", "zero", "width"}:
+            np.testing.assert_allclose(made[key], stored[key], rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_stored_losses_on_text_are_made_by_this_code(monkeypatch):
+    "One network; torch trains its base in single precision."
+    rules = dict(list(tables.RULES.items())[:1])
+    smaller = dict(TEXT_WIDTHS=(64,), TEXT_NETWORKS=1, RULES=rules)
+    ((made, stored),) = part_of("text", monkeypatch, **smaller)
+    for step, loss in made["loss"].items():
+        assert loss[0] == pytest.approx(stored["loss"][str(step)][0], rel=0.05)

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import nightly
 from drawn_modules import LAWS, ROLES, SAID, SMALL, TEXT, H, L, Own, V, described, n
 from drawn_modules import read, sines
 from with_transformers import TORCH, torch, transformers
@@ -46,7 +47,7 @@ def apart(a, b):
 
 
 @pytest.mark.power("mean cosines 8 standard errors of 200 networks apart, each block")
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", nightly(LAWS, "frozen", "learned", "rezero", "buffer"))
 @pytest.mark.long
 def test_fresh_modules_have_the_cosines_of_the_chain(name):
     t = described(name, Own(**LAWS[name]))

@@ -180,7 +180,7 @@ EXPERTS = {  # wrong in the mixture
     "llama4_text": dict(shared=None),
 }
 
-DAILY = ("granite", "gptj", "distilbert")
+DAILY = ("granite", "gptj")
 
 
 def broken(kind, t):
@@ -230,7 +230,7 @@ def test_two_hundred_fresh_models_follow_the_law(kind):
 
 
 @pytest.mark.power("distribution functions .25 apart: Gram entries after every block")
-@pytest.mark.long
+@pytest.mark.slow
 def test_independent_blocks_are_not_those_of_albert():
     """One block used eight times is not eight blocks, so ALBERT is refused. ELECTRA has
     the law of independent blocks of this kind: see above.

@@ -51,7 +51,7 @@ def test_read_and_verified(name):
 @pytest.mark.power(
     "distribution functions .25 apart: Gram entries after the last block"
 )
-@pytest.mark.parametrize("name", nightly(SHAPES, *{*SHAPES} - {"nanoGPT", "timm"}))
+@pytest.mark.parametrize("name", nightly(SHAPES, *{*SHAPES} - {"timm"}))
 @pytest.mark.long
 def test_draws_follow_the_law(name):
     """Two hundred modules beside the chain; without the embeddings' own size, or with

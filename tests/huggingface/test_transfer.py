@@ -273,7 +273,7 @@ def test_a_check_finds_powers_of_the_width():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("optimizer", nightly(["sgd", "adamw", "muon"], "sgd"))
+@pytest.mark.parametrize("optimizer", nightly(["sgd", "adamw", "muon"], "sgd", "muon"))
 @pytest.mark.parametrize("tied", nightly([True, False], True))
 def test_mup_moves_all_widths_alike_and_the_standard_rates_do_not(optimizer, tied):
     config = dict(

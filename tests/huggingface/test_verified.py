@@ -22,7 +22,7 @@ def test_a_wrong_description_is_not_accepted(name):
     read_by_roles(name, drawn(name), verify=False, **WRONG[name])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_verification_of_gpt2_small_takes_three_passes():
     module = transformers.GPT2Model(transformers.GPT2Config()).eval()
     passes = []

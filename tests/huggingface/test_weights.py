@@ -476,7 +476,7 @@ def torch_gradients(name, t, seeds):
     "distribution functions .25 apart: squared norms of .grad of six matrices in two "
     "blocks"
 )
-@pytest.mark.parametrize("name", nightly(dict.fromkeys(GRADIENTS), "phi"))
+@pytest.mark.parametrize("name", nightly(dict.fromkeys(GRADIENTS), "phi", "olmo2"))
 @pytest.mark.long
 def test_gradients_of_the_models(name):
     """What backward leaves in .grad of the real models is what the backward pass says;

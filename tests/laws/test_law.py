@@ -153,7 +153,7 @@ SINGULAR = {
 
 @pytest.mark.power("tails 2 % off in the middle, 18 % at 4 standard deviations")
 @pytest.mark.parametrize("name", SINGULAR)
-@pytest.mark.parametrize("heads", nightly([1, 2, 16], 16))
+@pytest.mark.parametrize("heads", nightly([1, 2, 16], 2, 16))
 @pytest.mark.long
 def test_singular_kernels(name, heads, size=2**15):
     """Refining the nodes changes nothing beyond the stated error; away from a singular

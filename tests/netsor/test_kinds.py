@@ -129,8 +129,9 @@ def test_its_limit_is_that_of_wide_networks(n=300, size=80):
     P = p.scores(*(p.matrix(name, 0.5) @ tanh(c) for name in "QK"))
     y = p.add(Center, p.attend(P, relu(c)))
     z = p.nonlin(lambda a, b: a * np.sin(b), y, p.add(Scale, c, factors=[1.0, 2, 0]))
+    law = limit(p, 2000, 0)
     for h in (c, y, z):
-        drawn = limit(p, 2000, 0).second_moment(h, h)
+        drawn = law.second_moment(h, h)
         x = simulate(p, h, n, size=size, rng=1, coords=n)
         found = x @ x.mT / n
         error = 6 * found.std(0) / size**0.5 + 0.03 * np.abs(drawn).max()

@@ -203,7 +203,7 @@ def constant_row(a, b, m):
 def test_constant_rows_have_their_values():
     "Variance zero, mean not: 129 of 200 such programs were refused."
     rng = default_rng(0)
-    for a, b, m in rng.standard_normal((40, 3)).round(2):
+    for a, b, m in rng.standard_normal((12, 3)).round(2):
         found, exact = constant_row(float(a), float(b), float(m))
         assert abs(found - exact) < 1e-9 + 1e-9 * exact
 

@@ -21,8 +21,10 @@ from pathlib import Path
 import pack_source
 import pytest
 from conftest import CHROMIUM, browser
+from panels import places_in
+from run_pages import figures, read
 from run_pages import name as name_of
-from test_search import ENGINEER, NODE, STUDENT, pages, searched
+from test_figures import png_of
 from written import CFG, PAGES, ROOT
 
 pytestmark = [
@@ -204,45 +206,33 @@ def test_nothing_is_printed_raw(rendering):
         ), page.name
 
 
+def test_pages_say_where_panels_are(rendering):
+    "All that the stored pictures say has come through."
+    for path in PAGES:
+        page = (rendering[-1] / f"{name_of(path)}.html").read_text(encoding="utf-8")
+        stored = [places_in(png_of(data)) for _, data in figures(read(path))]
+        said = re.findall(r'<img src="[^"]*" data-panels="([^"]*)"', page)
+        found = [json.loads(html.unescape(places)) for places in said]
+        assert found == [places for places in stored if places["pieces"]], path
+
+
 # What the search finds
 
 
-@pytest.fixture(scope="module")
-def indexed(rendering):
-    return json.loads((rendering[-1] / "search.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def answers(indexed):
-    if not NODE:
-        pytest.skip("Node is not installed")
-    queries = [*STUDENT, *ENGINEER]
-    return dict(zip(queries, searched(queries, indexed), strict=True))
-
-
-def test_the_index_holds_what_is_visible(indexed):
-    "No menu, no footer, no commands of formulas, no keys of citations."
-    assert {"index.html", "api/index.html", "essay.html"} <= {
-        entry["href"] for entry in indexed
-    }
-    for entry in indexed:
-        text = entry["text"]
-        assert "Under the hood Wh" not in text, entry["href"]
-        assert "Essay Reference" not in text, entry["href"]
-        assert not re.search(
-            r"as a library of notebooks|download this notebook", text
-        ), entry["href"]
-        own = entry["href"] == "index.html#licence"  # elsewhere it comes from a footer
-        assert own == ("Apache License" in text), entry["href"]
-        assert not re.search(r"\\[a-zA-Z]{2,}|\[-?@|(?<!\w)@\w+\d{4}", text), (
-            f"{entry['href']}: {text[:300]}"
-        )
-
-
-@pytest.mark.parametrize("query, wanted", [*STUDENT.items(), *ENGINEER.items()])
-def test_found_among_the_first_two(answers, query, wanted):
-    found = [page.removeprefix("./") for page in pages(answers[query])]
-    assert {*found[:2]} & {*wanted.split()}, found[:5]
+def test_every_document_of_the_search_has_its_place(rendering):
+    "Its page and the part of the page that its address names are there."
+    site = rendering[-1]
+    entries = json.loads((site / "search.json").read_text(encoding="utf-8"))
+    assert len(entries) > 1000
+    ids, lost = {}, []
+    for entry in entries:
+        page, _, part = entry["href"].partition("#")
+        if page not in ids:
+            text = (site / page).read_text(encoding="utf-8")
+            ids[page] = {*re.findall(r' id="([^"]*)"', text)}
+        if part and html.unescape(part) not in ids[page]:
+            lost.append(entry["href"])
+    assert not lost
 
 
 # In the browser
@@ -378,6 +368,26 @@ function labels(doc) { // of figures, on a phone: an inch is 111 px on a desk, n
   return out;
 }
 
+function pieces(doc) { // on a phone a large figure is in pieces: those that it names, its axes pixel by pixel
+  const out = [];
+  for (const img of doc.querySelectorAll('main .cell-output-display img[width]')) {
+    const name = img.src.split('/').pop(), {frames, pieces} = JSON.parse(img.dataset.panels ?? '{"pieces": []}');
+    const canvases = img.matches('.in-panels') ? [...img.nextElementSibling.children] : [];
+    const wanted = img.getAttribute('width') > 600 ? pieces.length : 0;
+    if (canvases.length !== wanted) out.push(`${name}: ${canvases.length} pieces, not ${wanted}`);
+    if (canvases.length !== wanted || !wanted) continue;
+    const whole = Object.assign(doc.createElement('canvas'), {width: img.naturalWidth, height: img.naturalHeight}).getContext('2d');
+    whole.drawImage(img, 0, 0);
+    for (const [left, top, right, bottom] of frames) {
+      const k = pieces.findIndex(({parts: [[x, y, w, h]]}) => x <= left && y <= top && x + w >= right && y + h >= bottom);
+      const [x, y, , , toX, toY] = pieces[k]?.parts[0] ?? [], size = [right - left, bottom - top];
+      const [a, b] = k < 0 ? [] : [whole.getImageData(left, top, ...size), canvases[k].getContext('2d').getImageData(left - x + toX, top - y + toY, ...size)];
+      if (k < 0 || a.data.some((v, i) => v !== b.data[i])) out.push(`${name}: the axes at ${left}, ${top} are not in a piece`);
+    }
+  }
+  return out;
+}
+
 function tall(doc) { // the live figure of the home page is at most one screen of a phone
   const live = doc.documentElement.clientWidth < 500 && doc.location.pathname === '/index.html' && doc.querySelector('[data-live]');
   return live && live.offsetHeight > 844 ? [`${live.offsetHeight} px tall`] : [];
@@ -410,9 +420,9 @@ async function look(name) {
   const found = {};
   const note = (check, mode, list) => { for (const what of new Set(list)) ((found[check] ??= {})[what] ??= []).push(mode); };
   await load(name, 390);
-  const loading = () => [...frame.contentDocument.querySelectorAll('main .cell-output-display img[width]')].some(e => e.getAttribute('width') > 600 && !e.matches('.in-panels, .whole'));
+  const loading = () => [...frame.contentDocument.querySelectorAll('main .cell-output-display img[width]')].some(e => e.getAttribute('width') > 600 && e.dataset.panels && !e.matches('.in-panels'));
   for (let k = 0; k < 200 && loading(); k++) await wait(50); // until figures are cut into panels
-  for (const check of [small, tall, labels]) note(check.name, 'on a phone', check(frame.contentDocument, frame.contentWindow));
+  for (const check of [small, tall, labels, pieces]) note(check.name, 'on a phone', check(frame.contentDocument, frame.contentWindow));
   await load(name, 1400);
   const page = frame.contentWindow, doc = frame.contentDocument;
   await Promise.race([page.MathJax?.startup?.promise, wait(30000)]);
@@ -531,15 +541,16 @@ def report(found, check):
 
 @pytest.mark.parametrize(
     "check",
-    """fits figures contrast code words hints openings small labels tall titles
+    """fits figures contrast code words hints openings small labels pieces tall titles
     folds errors""".split(),
 )
 def test_every_page(found, check):
     """No page wider than its window, no figure cut, contrast at least 4.5, no line of
     code and no word broken, no script error, a shaded edge where something scrolls,
     no open imports above the first picture, no label below ten pixels on a phone,
-    none in a figure below seven, home's live figure on one screen, no title that says a word twice running, no
-    fold that does not say what it holds.
+    none in a figure below seven, figures cut into the pieces that they name, home's
+    live figure on one screen, no title that says a word twice running, no fold that
+    does not say what it holds.
     """
     assert len(found) > 20
     assert not (bad := report(found, check)), "\n".join(bad)

@@ -18,7 +18,6 @@ from scipy.stats import ks_2samp
 from tables import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
 from tables import correction_entry, judge_entry, law_entry, layer_at, limit_entry
 from tables import mlp_limit
-from test_search import NODE
 from written import NBS
 
 from infattn_nb import AttentionDescent, Program, Transformer
@@ -32,42 +31,6 @@ from infattn_nb.theory import averages
 pytestmark = pytest.mark.xdist_group("live")  # its fixtures are made once
 
 stored = lambda name: json.loads((NBS / "data" / name).read_text())
-
-# Figures on a phone
-
-PANELS = """
-globalThis.matchMedia = () => ({matches: false, addEventListener() {}});
-globalThis.document = {querySelectorAll: () => []};
-const {cuts} = await import("PANELS");
-const [width, columns] = JSON.parse(process.argv[1]);
-const pixels = new Uint32Array(2*width).fill(9);
-for (const [from, to] of columns) pixels.fill(0, width + from, width + to);
-console.log(JSON.stringify(cuts(pixels, width, 2)));
-"""
-
-
-@pytest.mark.parametrize(
-    "columns, cut",
-    [
-        ([[10, 30], [40, 480], [520, 540], [550, 990]], [500]),  # label, axes, twice
-        ([[40, 480], [490, 505], [550, 990]], [527]),  # a colour bar on the left
-        ([[40, 320], [360, 640], [680, 990]], [340, 660]),
-        ([[40, 300], [302, 320], [322, 990]], []),  # boxes and arrows of one drawing
-        ([[10, 30], [40, 990]], []),
-    ],
-)
-def test_figures_are_cut_between_panels(columns, cut):
-    if not NODE:
-        pytest.skip("Node is not installed")
-    script = PANELS.replace("PANELS", (NBS / "live/panels.js").as_uri())
-    said = subprocess.run(
-        [NODE, "--input-type=module", "-e", script, json.dumps([1000, columns])],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(said.stdout) == cut
-
 
 # Tables
 

@@ -118,6 +118,22 @@ def test_frozen_matrices_are_not_drawn_for_adam():
     assert "W1.1" in drawn
 
 
+def test_frozen_matrices_may_be_unknown_or_explicit():
+    "Adam acts on the vectors; from given matrices both ways give the same losses."
+    net, p, f = written()
+    how = dict(optimizer="adam", matrices="adapters", learning_rate=0.05, steps=3)
+    own = start(p, f, net, steps=0)
+    init = {W.name: own.weights(W.name) for W in p.matrices}
+    init |= {b.name: own.weights(b.name) for b in p.parameters}
+    a, b = (start(p, f, net, init=init, dense=d, **how) for d in (False, True))
+    np.testing.assert_allclose(a.loss, b.loss, rtol=1e-10)
+    assert np.abs(a.loss[:, -1] / a.loss[:, 0] - 1).min() > 1e-3
+    more = how | dict(matrices=None, dense=False)
+    rejects(
+        lambda: start(p, f, net, **more), "must be True or None for Adam, got False"
+    )
+
+
 def test_uniform_vectors_have_no_limit_outside_scores():
     p = Program()
     h = p.matrix() @ tanh(p.parameter(0.0, 1 / 3, uniform=True))

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from conftest import nightly
 from scipy.optimize import approx_fprime
 from scipy.stats import ks_2samp
 
@@ -116,7 +117,12 @@ def p_values(gate, skip, size, rng=0):
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "gate, skip", [("softmax", 0.2), ("chosen", 1), ("sigmoid", 1), ("input", 0.2)]
+    "gate, skip",
+    nightly(
+        [("softmax", 0.2), ("chosen", 1), ("sigmoid", 1), ("input", 0.2)],
+        ("sigmoid", 1),
+        ("chosen", 1),
+    ),
 )
 def test_both_passes_are_torchs(gate, skip):
     "Twenty numbers of a network of two blocks, whose output is normalised."
@@ -207,7 +213,7 @@ def test_the_pull_of_a_router_has_the_variance_of_its_logits(size=20_000):
     assert abs(squares.mean() - exact) < 6 * squares.std() / np.sqrt(squares.size)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.power("units of tokens that did not choose the expert")
 @pytest.mark.parametrize("gate", ["chosen", "input"])
 def test_experts_compute_the_units_of_their_tokens_only(gate):

@@ -382,7 +382,9 @@ LIMITS = {
 
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
-@pytest.mark.parametrize("name", nightly(LIMITS, "turned", "gated"))
+@pytest.mark.parametrize(
+    "name", nightly(LIMITS, "turned", "gated", "a function of gates")
+)
 @pytest.mark.long
 def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     a, f, options = LIMITS[name]
