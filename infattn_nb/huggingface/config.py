@@ -20,6 +20,7 @@ from scipy.stats import truncnorm
 from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block
 from ..transformer.experts import Experts
+from ..transformer.latent import LatentAttention
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.parts import MATRICES, Norm
 from ..transformer.stream import Projection, embedding_cov
@@ -253,6 +254,8 @@ class Config(Entries):
         scale = self.get("logit_scale") or 1/(self.get("logits_scaling") or 1.)
         if self.kind == "t5" and self.get("scale_decoder_outputs"):
             scale = float(1/np.sqrt(self.width))
+        if self.get("dim_model_base") is not None:
+            scale = self.get("dim_model_base")/self.width
         return Head("lm_head", family.tied if said is None else bool(said),
                     float(np.sqrt(self.variance)), self.entries.get("vocab_size"),
                     bias, scale=scale, cap=self.get("final_logit_softcapping"))
@@ -317,7 +320,8 @@ class Config(Entries):
             self.reject("is_causal", "be true if there are "
                         f"{'windows' if windows else 'distances'}", False,
                         "two-sided windows or distances are not supported")
-        if self.own.rotary and self.entries.get("head_dim") is not None \
+        if self.own.rotary and not self.family.latent \
+                and self.entries.get("head_dim") is not None \
                 and self.get("head_dim") is None \
                 and self.entries["head_dim"]*self.heads != self.width:
             self.reject("head_dim", f"be the width over the heads, "
@@ -443,7 +447,7 @@ class Config(Entries):
             return float(np.sqrt(self.width))
         if self.get("token_dropout"): # 12 % of the tokens are masked in training
             return .88
-        return self.get("embedding_multiplier") or 1.
+        return self.get("embedding_multiplier", "scale_emb") or 1.
 
     def embeddings(self, texts, # labels of each text
                    sizes=None, # variances by role; None = as in the config
@@ -576,17 +580,25 @@ class Config(Entries):
         parallel = family.parallel if parallel is None else parallel
 
         factor = self.get("residual_multiplier") or 1.
+        if self.get("scale_depth") is not None:
+            factor = self.get("scale_depth")/np.sqrt(self.layers)
         if family.branch_scale:
             factor = self.branch_scale
 
         @cache # equal layers are one object
         def block(kind, scale, turns, has_experts, is_bare):
             far = self.window if kind == "sliding_attention" else None
-            rotary, size = self.rotary(kind, m, lengths) if turns else (None, 1.)
+            rotary, size = (None, 1.)
+            if turns and not family.latent:
+                rotary, size = self.rotary(kind, m, lengths)
             normed = self.has_qk_norm and (turns or not family.rotates_first)
             mask = windowed(len(positions), far, causal)
             if kind == _CHUNKED:
                 mask = in_chunks(positions, self.need("attention_chunk_size"))
+            if family.latent:
+                heads = self.latent_heads(kind, lengths, mask, scale)
+                return Block(heads, mixture if has_experts else mlp, family.place,
+                             norm=norm, branch_scale=factor)
             heads = SelfAttention(
                 H, rotates_first=family.rotates_first and normed, mask=mask,
                 qk_norm=norm if normed else None,
@@ -617,6 +629,34 @@ class Config(Entries):
         last = len(E) - 1
         found = [of_encoder(b, l == last) for l, b in enumerate(E)]
         return found + [half for b in D for half in of_decoder(b)]
+
+    def latent_heads(self, kind, lengths, mask, scale):
+        "The latent attention of a layer."
+        n = self.width
+        r = self.need("kv_lora_rank")
+        of_queries = self.get("q_lora_rank")
+        d = self.need("qk_rope_head_dim")
+        d_v = self.get("v_head_dim") or n//self.heads
+        for name, rank in (("kv_lora_rank", r), ("q_lora_rank", of_queries)):
+            if rank is not None and rank > n:
+                self.reject(name, f"be at most the width {n}", rank,
+                            "a latent has fewer coordinates than a token")
+        rotary, size = self.rotary(kind, d, lengths)
+        if size != 1:
+            self.reject("rope_parameters", "leave the size of rotated coordinates as it "
+                        "is", f"a factor of {size:.4g}", "pass equal mscale and "
+                        "mscale_all_dim")
+        rope, _ = self.rope_of(kind)
+        if (rope.get("rope_type", "type") or "default") != "default":
+            whole = rope.get("mscale_all_dim") or 0.
+            scale = scale*(.1*whole*np.log(max(rope.need("factor"), 1.)) + 1)**2
+        σ2 = self.variance
+        return LatentAttention(
+            self.heads, r, of_queries, head_width=self.need("qk_nope_head_dim"),
+            rotary_width=d, value_width=d_v, rotary=rotary, mask=mask,
+            score_scale=scale, var_dkv=n*σ2, var_kr=n*σ2, var_dq=n*σ2,
+            var_q=(of_queries or n)*σ2, var_k=r*σ2, var_v=r*σ2,
+            var_o=self.heads*d_v*σ2)
 
     @property
     def window(self):
@@ -660,6 +700,8 @@ class Config(Entries):
     @property
     def expert_groups(self):
         "Number of groups of experts, and of those among which a token chooses."
+        if self.get("topk_method") == "greedy":
+            return 1, 1
         groups = self.get("n_group") or 1
         return groups, self.get("topk_group") or groups
 

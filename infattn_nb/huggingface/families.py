@@ -214,6 +214,7 @@ class Family(NamedTuple):
     shared_times: str = "" # or entry for these units, divided by those of an expert
     gate: str = "chosen" # as in Experts, or an entry and its gates: if true, if false
     best_of_group: int = 1 # as in Experts
+    latent: bool = False # has attention latents of finite rank?
     whole_heads: bool = True # must heads of the usual width fill the width?
     nested: str = "" # dicts whose entries are read as if they stood outside
     causal: bool = True

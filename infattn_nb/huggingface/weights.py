@@ -208,6 +208,8 @@ def _widths(block, n):
 def source_of(t):
     "Return the Source of a transformer, or raise an error."
     checks.kind(t, Transformer, "net", "read one with from_config(…) or from_torch(…)")
+    t.reject_latents("be SelfAttention where tensors are named", "use `chain` or "
+                     "`gradients`")
     if t.source is None:
         checks.reject("transformer", "be read from a model, so that its tensors are "
                       "known",

@@ -17,6 +17,7 @@ from model_families import (
     BODIES,
     FAMILIES,
     GROUPED,
+    LATENTS,
     RENAMED,
     config,
     model,
@@ -41,7 +42,7 @@ TEXT = [3, 4, 4, 5, 6, 7]
 
 def test_every_family_is_here():
     pairs = {kind for kind in MODELS if families.FAMILIES[kind].encoder}
-    assert set(MODELS) - {"gemma3"} - pairs == set(FAMILIES)
+    assert set(MODELS) - {"gemma3"} - pairs == {*FAMILIES, *LATENTS}
     assert pairs == {*KINDS}
 
 
@@ -164,6 +165,9 @@ BROKEN = {
     "gptj": dict(parallel=False),
     "opt": dict(mask=None),
     "falcon": dict(parallel=False),
+    "deepseek_v3": dict(score_scale=3.0),
+    "deepseek_v2": dict(score_scale=3.0),
+    "minicpm3": dict(branch_scale=0.4),
 }
 
 EXPERTS = {  # wrong in the mixture
@@ -213,8 +217,8 @@ def drawn_by_the_law(t):
 @pytest.mark.parametrize(
     "kind",
     nightly(
-        [kind for kind in FAMILIES if kind != "vit"],
-        *(kind for kind in FAMILIES if kind not in (*DAILY, "vit")),
+        [kind for kind in (*FAMILIES, *LATENTS) if kind != "vit"],
+        *(kind for kind in (*FAMILIES, *LATENTS) if kind not in (*DAILY, "vit")),
     ),
 )
 @pytest.mark.long
@@ -1085,6 +1089,15 @@ FLIPS = dict(
     rope_parameters=dict(rope_type="linear", factor=3.0, rope_theta=100.0),
     rope_scaling=dict(rope_type="linear", factor=3.0),
     attn_config=dict(softmax_scale=0.7),
+    q_lora_rank=8,
+    kv_lora_rank=8,
+    qk_rope_head_dim=2,
+    qk_nope_head_dim=3,
+    v_head_dim=5,
+    scale_emb=2.0,
+    scale_depth=0.7,
+    dim_model_base=24,
+    topk_method="greedy",
     num_experts=3,
     num_local_experts=3,
     n_routed_experts=4,

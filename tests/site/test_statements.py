@@ -67,6 +67,7 @@ DENIALS = {
     "Proofs for several attention layers": "O11",
     "Proofs for weights that are not Gaussian": "O5",
     "Posteriors for noise that is not Gaussian": "the posterior of classes",
+    "Latent attention beyond chains": "a program with latent attention",
     "Other mixtures of experts": "a mixture of another kind",
     "No GPU, no automatic differentiation": None,
 }
