@@ -654,7 +654,8 @@ def type_row(kind):
         from_config(config, (4, 3) if pair else 4)
     except ValueError as error:
         said = " ".join(str(error).split())
-        return dict(model_type=kind, read="", why=said.partition("; ")[2])
+        why = said.partition("; ")[2] if "is the nearest" in said else said
+        return dict(model_type=kind, read="", why=why)
     return dict(model_type=kind, read="yes", why="")
 
 
