@@ -153,8 +153,8 @@ class Block(Part):
                 checks.put(self, **{name: found})
         if self.looks_at is not None:
             rows = self.rows
-            alone = self.attention is None or rows is None
-            if alone or len(rows) != len(self.looks_at):
+            fits = rows is not None and len(rows) == len(self.looks_at)
+            if self.attention is None or not fits:
                 checks.reject("looks_at", "stand beside attention and as many `rows`",
                               f"{self.looks_at!r:.40}", "pass both of one length")
             if (rows & self.looks_at).any():
@@ -171,6 +171,9 @@ class Block(Part):
             checks.reject("rows", "be None in a block with normed outputs, or a "
                           "parallel one that looks at other tokens", "rows",
                           "pass norm_placement='pre' or 'post', and parallel=False")
+        if isinstance(self.attention, LatentAttention):
+            checks.reject("rows", "be None in a block with latent attention", "rows",
+                          "pass SelfAttention")
         if isinstance(self.feedforward, Experts):
             checks.reject("rows", "be None in a block with a mixture of experts",
                           "rows", "pass an MLP")
