@@ -68,6 +68,7 @@ DENIALS = {
     "Proofs for weights that are not Gaussian": "O5",
     "Posteriors for noise that is not Gaussian": "the posterior of classes",
     "Other mixtures of experts": "a mixture of another kind",
+    "Training of two texts": "training of an encoder with a decoder",
     "No GPU, no automatic differentiation": None,
 }
 
