@@ -1163,9 +1163,7 @@ def trained_on_text(n, seed, steps=200):
     import transformers
 
     torch.manual_seed(seed)
-    config = transformers.GPT2Config(
-        **text_model(n), resid_pdrop=0, embd_pdrop=0
-    )
+    config = transformers.GPT2Config(**text_model(n), resid_pdrop=0, embd_pdrop=0)
     config.attn_pdrop, config._attn_implementation = 0, "eager"
     model = transformers.GPT2LMHeadModel(config)
     matrices = [p for name, p in model.named_parameters() if "h." in name]

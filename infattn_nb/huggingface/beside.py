@@ -91,7 +91,8 @@ def verified_pair(module, # an encoder with a decoder, as in transformers
     last = [getattr(stack, name)[-1] for stack in (module.get_decoder(),)
             for name in ("layers", "block") if hasattr(stack, name)]
     with in_eval_mode(module):
-        seen = watched(lambda: module(**inputs, decoder_input_ids=target), [*ends, *last])
+        seen = watched(lambda: module(**inputs, decoder_input_ids=target),
+                       [*ends, *last])
     entered = seen.entered[:2]
     lengths = [len(x) for x in entered]
     x = np.concatenate(entered)

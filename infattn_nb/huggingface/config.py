@@ -181,8 +181,10 @@ class Config(Entries):
     def of_stack(self, name): # "encoder" or "decoder" -> Config
         "The entries of one stack of an encoder with a decoder, under common names."
         where = getattr(self.family, name)
-        layers, heads, units = (self.need(where[x]) for x in ("layers", "heads", "units"))
-        entries = {k: x for k, x in self.entries.items() if k not in (*_HEADS, *_LAYERS)}
+        names = "layers", "heads", "units"
+        layers, heads, units = (self.need(where[name]) for name in names)
+        replaced = *_HEADS, *_LAYERS
+        entries = {k: x for k, x in self.entries.items() if k not in replaced}
         entries |= {"num_hidden_layers": layers, "num_attention_heads": heads,
                     self.family.units: units, "is_causal": name == "decoder"}
         if self.get("d_kv"):
@@ -384,8 +386,8 @@ class Config(Entries):
             for text, name, of in zip(texts, names, ("source", "target")):
                 if name and len(text) > self.need(name):
                     self.reject(name, f"allow for a {of} of {len(text)} tokens",
-                                self.get(name), f"pass a shorter {of}, or a config with "
-                                "more positions")
+                                self.get(name), f"pass a shorter {of}, or a config "
+                                "with more positions")
             return
         if self.family.grid:
             self._check_patches(texts)
@@ -573,8 +575,9 @@ class Config(Entries):
         if family.distances:
             found = buckets_of(positions)
             if family.encoder:
-                found = buckets_of(positions, self.need("relative_attention_num_buckets"),
-                                   self.need("relative_attention_max_distance"), causal)
+                entry = "relative_attention_"
+                found = buckets_of(positions, self.need(f"{entry}num_buckets"),
+                                   self.need(f"{entry}max_distance"), causal)
             shared |= dict(buckets=found, var_distance=var["distance"])
         parallel = self.get("use_parallel_residual")
         parallel = family.parallel if parallel is None else parallel

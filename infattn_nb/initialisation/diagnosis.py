@@ -157,14 +157,14 @@ def forward_numbers(t, chain) -> dict: # a Transformer, its Chain
                 experts=expert_numbers(t, chain))
 
 def _acting(t):
-    "Tokens on which each block acts, or None; before the first block those of the first."
+    "Tokens on which each block acts, those of the first block twice; or None."
     if not t.texts_of_blocks:
         return None
     rows = [block.rows for block in t.blocks]
     return [rows[0], *rows]
 
 def cosines_of(t, gram): # a Transformer, (..., L + 1, s, s) -> (..., L + 1)
-    "Mean cosine of the tokens of a text; with two texts, of that on which a block acts."
+    "Mean cosine of the tokens of a text, or of those on which a block acts."
     acting = _acting(t)
     if acting is None:
         return token_cosine(gram, t.texts)

@@ -486,8 +486,8 @@ class Report:
         if self.texts:
             rms = size.mean(0)
             yield Verdict("stream", "·", "the root mean square of the source is "
-                          f"{rms[0]:.3g} before the encoder and {rms[self._encoder]:.3g} "
-                          "after it; that of the target is "
+                          f"{rms[0]:.3g} before the encoder and "
+                          f"{rms[self._encoder]:.3g} after it; that of the target is "
                           f"{rms[self._encoder + 1]:.3g} after the first block of the "
                           f"decoder and {rms[-2]:.3g} before the last")
         elif size.size and size.shape[1] > 2: # the last one may follow a norm

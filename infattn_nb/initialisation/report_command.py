@@ -52,14 +52,14 @@ def report_of(config, # path of a config.json, or a built-in name
     read = net.source.config
     beside = None
     if against is not None:
-        beside = report_of(against, tokens=tokens, text=text, target=target, width=width, size=size,
-                           seed=seed, progress=progress, fixed=fixed, relative=relative)
+        beside = report_of(against, tokens=tokens, text=text, target=target,
+                           width=width, size=size, seed=seed, progress=progress, fixed=fixed, relative=relative)
     title = config if config in READY else f"{read.title} ({Path(config).name})"
     labels = words if len(words) == len(net.cov) else None # images have one more token
     found = report(net, width, size, seed, labels=labels, title=title,
                    verbose=progress, fixed=fixed, relative=relative)
-    options = dict(against=against, tokens=tokens, text=text, target=target, width=width,
-                   size=found.size, seed=seed,
+    options = dict(against=against, tokens=tokens, text=text, target=target,
+                   width=width, size=found.size, seed=seed,
                    fixed=None if fixed == "variance" else fixed)
     said = [f"--{k} {shlex.quote(str(v))}" for k, v in options.items() if v is not None]
     said += ["--relative"] if relative else []
@@ -136,7 +136,8 @@ def infattn_report(
         numbers = {name: typed_number(x, name) for name, x in typed.items()}
         with warnings_in_a_line("infattn_report", quiet):
             found = report_of(config, against=against, text=typed_text(text, "text"),
-                              target=typed_text(target, "target"), progress=not quiet, fixed=fixed, relative=relative,
+                              target=typed_text(target, "target"),
+                              progress=not quiet, fixed=fixed, relative=relative,
                               **numbers)
             if path is not None:
                 found.save(path)

@@ -153,7 +153,8 @@ class Block(Part):
                 checks.put(self, **{name: found})
         if self.looks_at is not None:
             rows = self.rows
-            if self.attention is None or rows is None or len(rows) != len(self.looks_at):
+            fits = rows is not None and len(rows) == len(self.looks_at)
+            if self.attention is None or not fits:
                 checks.reject("looks_at", "stand beside attention and as many `rows`",
                               f"{self.looks_at!r:.40}", "pass both of one length")
             if (rows & self.looks_at).any():
@@ -167,12 +168,15 @@ class Block(Part):
         if self.rows is None:
             return
         if self.normed_output or self.parallel and self.looks_at is not None:
-            checks.reject("rows", "be None in a block with normed outputs, or a parallel "
-                          "one that looks at other tokens", "rows",
+            checks.reject("rows", "be None in a block with normed outputs, or a "
+                          "parallel one that looks at other tokens", "rows",
                           "pass norm_placement='pre' or 'post', and parallel=False")
+        if isinstance(self.attention, LatentAttention):
+            checks.reject("rows", "be None in a block with latent attention", "rows",
+                          "pass SelfAttention")
         if isinstance(self.feedforward, Experts):
-            checks.reject("rows", "be None in a block with a mixture of experts", "rows",
-                          "pass an MLP")
+            checks.reject("rows", "be None in a block with a mixture of experts",
+                          "rows", "pass an MLP")
 
     @property
     def branches(self) -> list[Any]:
@@ -342,7 +346,7 @@ class Block(Part):
         if record.closing_D is not None:
             D = record.closing_D
             u = self.norm.coordinates(record.steps[-1].out, D, self.rows)
-            g = self.norm.back(g, u, D, self.rows)
+            g = self.norm.back(g, u, D, rows=self.rows)
         for branches, step in zip(reversed(self.sums), reversed(record.steps)):
             more, g = self._back(step, g, branches, positions, rng)
             sizes |= more
@@ -380,7 +384,9 @@ class Block(Part):
 
     def _of_acting(self, F):
         "Zero outside of the tokens on which the block acts."
-        return F if self.rows is None else np.where(np.outer(self.rows, self.rows), F, 0.)
+        if self.rows is None:
+            return F
+        return np.where(np.outer(self.rows, self.rows), F, 0.)
 
     def _enter(self, x, branches):
         "A factor R of the Gram matrix of the branches' inputs, and D of their norm."
@@ -404,7 +410,7 @@ class Block(Part):
         rows = self.rows
         if step.total_D is not None:
             u = norm.coordinates(step.sum.total, step.total_D, rows)
-            g = norm.back(g, u, step.total_D, rows)
+            g = norm.back(g, u, step.total_D, rows=rows)
         sent = self._send(step, g, branches, positions, rng)
         seen = self.seen(branches)
         s = len(positions)
@@ -428,7 +434,7 @@ class Block(Part):
             along[:, seen] = inner
             cov = _placed(cov, seen, s)
         if D is not None:
-            along = norm.back_along(along, u, D, rows)
+            along = norm.back_along(along, u, D, rows=rows)
             cov = D[..., :, None]*cov*D[..., None, :]
         return sizes, _together(sent.past, along, cov, rng)
 

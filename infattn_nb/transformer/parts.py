@@ -200,7 +200,7 @@ class Norm(Part):
         """
         return self._scaled(x.coordinates(), D, rows)
 
-    def back(self, g: Any, u: np.ndarray, D: np.ndarray,
+    def back(self, g: Any, u: np.ndarray, D: np.ndarray, *,
              rows: np.ndarray | None = None) -> Any:
         r"""The gradient before the norm, from the gradient after it.
 
@@ -215,10 +215,10 @@ class Norm(Part):
         rows
             the tokens that are normalised, boolean (s,); None = all
         """
-        along = self.back_along(g.along, u, D, rows)
+        along = self.back_along(g.along, u, D, rows=rows)
         return g._replace(along=along, beyond=D[..., None]*g.beyond)
 
-    def back_along(self, along: np.ndarray, u: np.ndarray, D: np.ndarray,
+    def back_along(self, along: np.ndarray, u: np.ndarray, D: np.ndarray, *,
                    rows: np.ndarray | None = None) -> np.ndarray:
         """Coordinates of a gradient before the norm, from its coordinates after it.
 

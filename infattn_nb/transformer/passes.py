@@ -223,7 +223,7 @@ class Network(Part):
         if norm:
             rows = self.read_rows
             D = norm.factor(x, rows)
-            g = norm.back(g, norm.coordinates(x, D, rows), D, rows)
+            g = norm.back(g, norm.coordinates(x, D, rows), D, rows=rows)
         yield BackwardStep(g, x, {})
         for block, record in zip(reversed(self.blocks), reversed(records)):
             sizes, g = block.backward(record, g, positions, rng)
