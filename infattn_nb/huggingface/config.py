@@ -181,12 +181,12 @@ class Config(Entries):
     def of_stack(self, name): # "encoder" or "decoder" -> Config
         "The entries of one stack of an encoder with a decoder, under common names."
         where = getattr(self.family, name)
-        names = "layers", "heads", "units"
-        layers, heads, units = (self.need(where[name]) for name in names)
+        sizes = {name: self.need(entry) for name, entry in where.items()}
         replaced = *_HEADS, *_LAYERS
         entries = {k: x for k, x in self.entries.items() if k not in replaced}
-        entries |= {"num_hidden_layers": layers, "num_attention_heads": heads,
-                    self.family.units: units, "is_causal": name == "decoder"}
+        entries |= {"num_hidden_layers": sizes["layers"],
+                    "num_attention_heads": sizes["heads"],
+                    self.family.units: sizes["units"], "is_causal": name == "decoder"}
         if self.get("d_kv"):
             entries["head_dim"] = self.get("d_kv")
         return replace(self, entries=entries, stack=name)

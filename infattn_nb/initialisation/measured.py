@@ -20,8 +20,8 @@ from ..convergence.regimes import beside_gaussian
 from ..nonlinearities import identity, softmax
 from ..numerics.workers import progress_bar
 from ..transformer.network import Transformer, in_its_weights
-from .diagnosis import MATRIX_NAMES, Diagnosis, attended, cosines_of
-from .diagnosis import drawn
+from .diagnosis import MATRIX_NAMES, Diagnosis, attended
+from .diagnosis import cosines_of, drawn
 from .diagnosis import entropy_share, fan_ins, own_width
 from .diagnosis import Share, kernel_share
 

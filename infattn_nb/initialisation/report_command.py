@@ -53,7 +53,8 @@ def report_of(config, # path of a config.json, or a built-in name
     beside = None
     if against is not None:
         beside = report_of(against, tokens=tokens, text=text, target=target,
-                           width=width, size=size, seed=seed, progress=progress, fixed=fixed, relative=relative)
+                           width=width, size=size, seed=seed, progress=progress,
+                           fixed=fixed, relative=relative)
     title = config if config in READY else f"{read.title} ({Path(config).name})"
     labels = words if len(words) == len(net.cov) else None # images have one more token
     found = report(net, width, size, seed, labels=labels, title=title,
