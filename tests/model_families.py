@@ -205,6 +205,30 @@ MIXTURES = tuple(
     "mixtral qwen3_moe olmoe gpt_oss granitemoe phimoe "
     "qwen2_moe glm4_moe ernie4_5_moe dbrx llama4_text".split()
 )
+LATENT = dict(
+    num_key_value_heads=4,
+    q_lora_rank=20,
+    kv_lora_rank=12,
+    qk_rope_head_dim=4,
+    qk_nope_head_dim=6,
+    v_head_dim=10,
+)
+OF_DEEPSEEK = LATENT | dict(
+    n_routed_experts=6,
+    num_experts_per_tok=2,
+    n_group=3,
+    topk_group=2,
+    moe_intermediate_size=24,
+    first_k_dense_replace=1,
+    num_hidden_layers=3,
+)
+LATENTS = dict(  # of which configs alone are read, for chains and gradients
+    deepseek_v3=OF_DEEPSEEK,
+    deepseek_v2=OF_DEEPSEEK
+    | dict(topk_method="group_limited_greedy", initializer_range=0.2),
+    minicpm3=LATENT | dict(initializer_range=0.25),
+)
+
 UNTRAINED = ("mpnet",)  # of which no programs are written
 
 
@@ -215,7 +239,8 @@ RENAMED = (  # whose parts other families have too: nightly
 
 
 def config(kind, **more):
-    c = transformers.AutoConfig.for_model(kind, **BASE | FAMILIES[kind] | more)
+    own = (FAMILIES | LATENTS)[kind]
+    c = transformers.AutoConfig.for_model(kind, **BASE | own | more)
     c._attn_implementation = "eager"
     c._experts_implementation = "eager"  # others have no double precision
     return c

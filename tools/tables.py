@@ -67,6 +67,7 @@ from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
 from infattn_nb.convergence.distances import kl_divergence, paired_kl
 from infattn_nb.convergence.rates import first_order
+from infattn_nb.huggingface.families import FAMILIES as READ_FAMILIES
 from infattn_nb.huggingface import next_tokens, rate_transfer, weights_of, widened
 from infattn_nb.initialisation import Thresholds
 from infattn_nb.initialisation.diagnosis import GRADIENTS, diagnose, joined, readout_cov
@@ -649,10 +650,12 @@ def type_row(kind):
     if kind in transformers.CONFIG_MAPPING:  # others are of other libraries
         config = transformers.AutoConfig.for_model(kind)
     try:
-        from_config(config, 4)
+        pair = kind in READ_FAMILIES and READ_FAMILIES[kind].encoder
+        from_config(config, (4, 3) if pair else 4)
     except ValueError as error:
         said = " ".join(str(error).split())
-        return dict(model_type=kind, read="", why=said.partition("; ")[2])
+        why = said.partition("; ")[2] if "is the nearest" in said else said
+        return dict(model_type=kind, read="", why=why)
     return dict(model_type=kind, read="yes", why="")
 
 
@@ -1160,9 +1163,7 @@ def trained_on_text(n, seed, steps=200):
     import transformers
 
     torch.manual_seed(seed)
-    config = transformers.GPT2Config(
-        **text_model(n), resid_pdrop=0, embd_pdrop=0
-    )
+    config = transformers.GPT2Config(**text_model(n), resid_pdrop=0, embd_pdrop=0)
     config.attn_pdrop, config._attn_implementation = 0, "eager"
     model = transformers.GPT2LMHeadModel(config)
     matrices = [p for name, p in model.named_parameters() if "h." in name]

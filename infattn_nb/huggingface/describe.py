@@ -166,6 +166,9 @@ def parts_of(found, # Recognised
              tokens, # length of the text, or None
             ): # Parts
     "Description of a block, read tensor by tensor."
+    if FAMILIES[found.kind].latent:
+        checks.reject("module", "attend with plain queries and keys", "latent attention",
+                      "read its config, with from_config")
     layer_of_q = next(path for path, x in found.tensors.items() if "q" in x.roles)
     a = reach(block, layer_of_q.removesuffix(".weight").rpartition(".")[0])
     check_parts(block, found.tensors)

@@ -47,16 +47,16 @@ def _one_folded(block, own):
     "A block with the factors of its family and correspondingly changed variances."
     branch = 1. if block.normed_output else branch_factor(block, own)
     a = block.attention
-    unnormed = a is not None and a.qk_norm is None
+    unnormed = a is not None and getattr(a, "qk_norm", None) is None
     scores = score_factor(block, own) if unnormed else 1.
     if branch == scores == 1.:
         return block
     square = branch*branch
     def of_heads(a):
-        larger = {name: scores*getattr(a, name)
-                  for name in ("var_q", "var_k", "var_bq", "var_bk")}
-        return larger | dict(score_scale=a.score_scale/scores, var_o=square*a.var_o,
-                             var_bo=square*a.var_bo)
+        larger = dict.fromkeys(("var_q", "var_k", "var_kr", "var_bq", "var_bk"), scores)
+        larger |= dict(score_scale=1/scores, var_o=square, var_bo=square)
+        return {name: factor*getattr(a, name) for name, factor in larger.items()
+                if hasattr(a, name)}
     return altered(block, of_heads, lambda f: dict(var_2=square*f.var_2,
                                                    var_b2=square*f.var_b2),
                    lambda b: dict(branch_scale=b.branch_scale/branch))

@@ -41,6 +41,7 @@ def reading_of(module, tokens=None) -> Reading:
         check_tensors(getattr(part, "parameters", tuple)(),
                       "initialise it first, or read its config")
     body = body_of(module)
+    _reject_two_texts(module)
     found = with_biases(recognised(body) or _reject(body))
     family = with_tensors(FAMILIES[found.kind].as_in_module(body), found)
     read = [parts_of(found, block, body, tokens) for block in found.blocks]
@@ -70,6 +71,18 @@ def reading_of(module, tokens=None) -> Reading:
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
                    norm("first_gain"), tables_unlike_draws(body, there),
                    part=part_of(module, body), given=given)
+
+def _reject_two_texts(module):
+    "Reject an encoder with a decoder, which is read from its config."
+    config: Any = getattr(module, "config", None)
+    family = FAMILIES.get(getattr(config, "model_type", None))
+    both = all(hasattr(getattr(module, "base_model", module), x)
+               for x in ("encoder", "decoder"))
+    if family is not None and family.encoder and both:
+        checks.reject("module", "be one stack of blocks", "an encoder with a decoder, "
+                      f"{type(module).__name__}", "read its config, from_config("
+                      "module.config, texts=(source, target)), which `initialise` "
+                      "then writes into the module", TypeError)
 
 def _reject(body):
     "Raise an error for a module of an unsupported family."

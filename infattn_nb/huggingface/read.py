@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .assemble import Source, ensemble_of_module
-from .config import Config, labels_of
+from .config import Config
 from ..numerics import checks
 from ..transformer.network import Transformer
 
@@ -27,16 +27,19 @@ def from_config(config: Any, texts: Any) -> Transformer:
         "pythia-like"
     texts
         length of the text, or a label per position (a string is a text of words, or
-        of letters if it has no space); pass several texts as a list of lists
+        of letters if it has no space); pass several texts as a list of lists. For an
+        encoder with a decoder pass a pair, (source, target), of any lengths. Tokens
+        of padding are left out, as no token attends to them
 
     Returns
     -------
     Transformer
-        A transformer with the model's width.
+        A transformer with the model's width. A layer of a decoder behind an encoder
+        is two blocks: self-attention, then cross-attention and the MLP.
     """
     read = Config.read(config)
     spec = read.ensemble(texts)
-    source = Source.of_config(read, spec, labels_of(texts))
+    source = Source.of_config(read, spec, read.labels_of(texts))
     return Transformer(**spec, source=source)
 
 # %% ../../nbs/huggingface/read.ipynb #rd-module
@@ -133,6 +136,10 @@ def widened(config: Any, texts: Any, width: int, *, heads: str = "more",
     checks.choice(fixed, "fixed", ("variance", "std"))
     read = Config.read(config)
     n = checks.count(width, "width")
+    if read.has_two_texts:
+        checks.reject("config", "describe one stack of blocks", "an encoder with a "
+                      "decoder", "change the entries of its config by hand, or pass a "
+                      "width to `chain`")
     net: Any = from_config(read.widened(n, heads, fixed), texts)
     if fixed == "std" or read.family.scaled:
         return net

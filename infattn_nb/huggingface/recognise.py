@@ -97,7 +97,7 @@ def recognised(body):
         stacks.append(list(body))
     known = [(kind, {tensor.name.rpartition("*.")[2]: tensor for tensor in layout
                      if "*." in tensor.name})
-             for kind, family in FAMILIES.items()
+             for kind, family in FAMILIES.items() if not family.encoder
              for layout in family.as_in_module(body).layouts]
     for blocks in stacks:
         fit = [Recognised(kind, tensors, blocks) for kind, tensors in known
@@ -255,10 +255,13 @@ def alibi(heads, # H
 def buckets_of(positions, # positions of the tokens, (s,)
                buckets=32, # number of buckets, half of them for later tokens
                most=128, # distance from which all pairs share the last bucket
+               causal=False, # True: all buckets are for earlier tokens
               ): # (s, s)
     "Buckets of distances: one for each small distance, and wider ones beyond."
     apart = np.subtract.outer(positions, positions)
-    half = buckets//2
+    if causal:
+        apart = np.maximum(apart, 0)
+    half = buckets if causal else buckets//2
     exact = half//2
     far = np.maximum(abs(apart), 1)/exact
     wide = exact + (np.log(far.astype(np.float32))/np.log(most/exact)

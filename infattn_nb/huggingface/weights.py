@@ -23,7 +23,7 @@ from ..transformer.parts import ROUTER, SINK, same
 from ..numerics import checks
 from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import pieces
-from .beside import verified
+from .beside import verified, verified_pair
 from .config import Config
 from .describe import Reading
 from .factors import held_now
@@ -63,7 +63,8 @@ def fills(t, # a Transformer that was read from a config or a module
             if "*" in tensor.name:
                 places = [l for l, block in enumerate(t.blocks)
                           if is_in(tensor, isinstance(block.feedforward, Experts))
-                          and not (block.bare_attention and is_first_gain(tensor))]
+                          and not (block.bare_attention and is_first_gain(tensor))
+                          and (not tensor.stack or tensor.numbers[l] is not None)]
             found += [_fill(t, tensor, l) for l in places]
     return found + _of_head(source.head)
 
@@ -200,13 +201,15 @@ def _widths(block, n):
     return {"q": int(a.heads*m), "k": shared, "v": shared, "o": int(n),
             "1": units, "2": int(n), "3": units,
             "s1": of_shared, "s2": int(n), "s3": of_shared, "sr": 1,
-            DISTANCE: 0 if a.buckets is None else 32,
+            DISTANCE: 0 if a.buckets is None else int(a.buckets.max()) + 1,
             ROUTER: getattr(block.feedforward, "experts", 0), SINK: a.heads}
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-source
 def source_of(t):
     "Return the Source of a transformer, or raise an error."
     checks.kind(t, Transformer, "net", "read one with from_config(…) or from_torch(…)")
+    t.reject_latents("be SelfAttention where tensors are named", "use `chain` or "
+                     "`gradients`")
     if t.source is None:
         checks.reject("transformer", "be read from a model, so that its tensors are "
                       "known",
@@ -266,7 +269,8 @@ def _in_the_module(t, module):
         blocks = _read(module, len(t.cov)) or before
         held |= {"mask", "bias"}
     else:
-        text = [range(len(t.cov))]
+        text = [range(len(t.cov))] if not t.texts_of_blocks else [
+            range(k) for k in np.bincount(t.texts)]
         before = own.blocks(text)
         theirs = config_of(module) or own
         theirs.check()
@@ -565,7 +569,7 @@ class Held:
         self.block = t.blocks[l]
         self.held = _with_lists_stacked(
             [(x, fill.tensor) for x, fill in places
-             if fill.block == l or fill.tensor.roles == (DISTANCE,)])
+             if fill.block == l or _is_table_of(fill.tensor, l)])
         self.like = next(x for x, tensor in self.held if tensor.roles[0] in MATRICES)
         self.family = t.source.family
 
@@ -573,6 +577,11 @@ class Held:
     def given(self):
         "Matrices (in, out) and biases, in the form of the explicit network."
         return held_now(self, self.block, self.family)
+
+def _is_table_of(tensor, l):
+    "Whether a tensor contains the numbers for distances of block l."
+    return tensor.roles == (DISTANCE,) and (not tensor.stack
+                                            or tensor.numbers[l] is not None)
 
 def _with_lists_stacked(held):
     "Pairs of a tensor and its Tensor, where the experts of a list are one tensor."
@@ -586,6 +595,16 @@ def _with_lists_stacked(held):
 def _run(t, module, places, left):
     "Run a filled module; return changes of the forward pass that it lacks."
     source = source_of(t)
+    if t.texts_of_blocks:
+        given = [Held(t, l, places).given for l in range(len(t.blocks))]
+        try:
+            verified_pair(module, source.config, given, t.last_norm,
+                          "its weights were restored; pass verify=False")
+        except ValueError:
+            if not left:
+                raise
+            return left
+        return ""
     s = len(t.cov) if t.texts is None else int(np.sum(t.texts == t.texts[0]))
     try:
         verified(module, _reading(t, module, places),

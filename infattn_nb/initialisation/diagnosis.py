@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['GRADIENTS', 'READOUTS', 'GROUP', 'MATRIX_NAMES', 'attended', 'entropy_share', 'Diagnosis', 'joined', 'diagnose',
-           'fan_ins', 'own_width', 'sum_of_all', 'forward_numbers', 'expert_numbers', 'readout_cov', 'readout_said',
-           'drawn', 'warn_if_long', 'counted', 'typical_norm', 'depth_ratio', 'score_ratio', 'spread', 'Share',
-           'kernel_share', 'dead_matrices', 'living_norms']
+           'fan_ins', 'own_width', 'sum_of_all', 'forward_numbers', 'cosines_of', 'expert_numbers', 'readout_cov',
+           'readout_said', 'drawn', 'warn_if_long', 'counted', 'typical_norm', 'depth_ratio', 'score_ratio', 'spread',
+           'Share', 'kernel_share', 'dead_matrices', 'living_norms']
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #takes
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -57,6 +57,7 @@ class Diagnosis:
     tangent: np.ndarray = _empty() # Θ, the sum of all θ, for the loss of all texts
     embedding: np.ndarray = _empty() # θ of the embeddings, (b,)
     size: np.ndarray = _empty() # root mean square of the stream, before a final norm
+    source: np.ndarray | None = None # the part of `stream` that the source receives
     experts: dict | None = None # numbers of mixtures by name, (b, L); None: no experts
 
     def __len__(self) -> int:
@@ -106,7 +107,11 @@ def diagnose(t, g, # a Transformer, its Gradients
             each = np.where(starts_at_zero, x, g.squared_norms[name])
         norms[name] = each.reshape(-1, L)
     first = _of_embeddings(t, g, n, relative)
-    return Diagnosis(**forward_numbers(t, g.chain), squared_norms=norms,
+    reached = None
+    if t.texts_of_blocks:
+        squares = np.einsum("...ii->...i", g.gram)[..., t.blocks[0].rows]
+        reached = squares.sum(-1).reshape(-1, L + 1)
+    return Diagnosis(**forward_numbers(t, g.chain), squared_norms=norms, source=reached,
                      stream=stream.reshape(-1, L + 1),
                      tangent=sum_of_all(norms).reshape(-1), embedding=first.reshape(-1))
 
@@ -144,12 +149,35 @@ def sum_of_all(norms):
 def forward_numbers(t, chain) -> dict: # a Transformer, its Chain
     "Fields of a Diagnosis that need no backward pass."
     L = len(t.blocks)
-    cosine = token_cosine(chain.gram, t.texts)
+    cosine = cosines_of(t, chain.gram)
     entropy = entropy_share(chain.entropy, attended(t))
-    squares = np.einsum("...ii->...i", chain.gram).mean(-1)
+    squares = _mean_of_acting(t, np.einsum("...ii->...i", chain.gram))
     return dict(cosine=cosine.reshape(-1, L + 1), entropy=entropy.reshape(-1, L),
                 size=np.sqrt(squares).reshape(-1, L + 1),
                 experts=expert_numbers(t, chain))
+
+def _acting(t):
+    "Tokens on which each block acts, those of the first block twice; or None."
+    if not t.texts_of_blocks:
+        return None
+    rows = [block.rows for block in t.blocks]
+    return [rows[0], *rows]
+
+def cosines_of(t, gram): # a Transformer, (..., L + 1, s, s) -> (..., L + 1)
+    "Mean cosine of the tokens of a text, or of those on which a block acts."
+    acting = _acting(t)
+    if acting is None:
+        return token_cosine(gram, t.texts)
+    return np.stack([token_cosine(gram[..., l, rows, :][..., rows])
+                     for l, rows in enumerate(acting)], axis=-1)
+
+def _mean_of_acting(t, squares): # (..., L + 1, s) -> (..., L + 1)
+    "Mean over the tokens, or over those on which a block acts."
+    acting = _acting(t)
+    if acting is None:
+        return squares.mean(-1)
+    return np.stack([squares[..., l, rows].mean(-1) for l, rows in enumerate(acting)],
+                    axis=-1)
 
 def expert_numbers(t, chain) -> dict | None: # name -> (b, L); None without experts
     "Load, router and weights of the mixtures of a network."
@@ -179,16 +207,20 @@ def readout_cov(t, readout): # a Transformer; as in scan and report
     s = len(t.cov)
     if isinstance(readout, str):
         checks.choice(readout, "readout", tuple(READOUTS))
-        return np.eye(s)/s if readout == "all" else readout
+        if readout != "all":
+            return readout
+        read = np.ones(s, bool) if t.read_rows is None else t.read_rows
+        return np.diag(read/read.sum())
     if readout is None:
         checks.reject("readout", "be 'all', 'last', 'mean' or a covariance over the "
                       "tokens", None, "pass e.g. readout='all'")
     return readout
 
-def readout_said(readout) -> str:
+def readout_said(readout, t=None) -> str: # t: a Transformer, if it is known
     "The readout of the loss, in words."
     if isinstance(readout, str):
-        return READOUTS[readout]
+        of_target = " of the target" if t is not None and t.texts_of_blocks else ""
+        return READOUTS[readout] + of_target
     return "a loss with the given readout covariance"
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-drawn

@@ -115,6 +115,8 @@ def no_loss(t, n, words) -> str: # arguments of head_loss
         return "a network that was not read from a model has no head"
     if n == np.inf:
         return "the variance of the logits depends on the width"
+    if t.texts_of_blocks:
+        return "the words of a source also enter the target"
     if np.triu(t.who_attends(), 1).any():
         return "tokens attend to later ones"
     head = _head_of(t.source, words)

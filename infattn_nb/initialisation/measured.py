@@ -20,8 +20,8 @@ from ..convergence.regimes import beside_gaussian
 from ..nonlinearities import identity, softmax
 from ..numerics.workers import progress_bar
 from ..transformer.network import Transformer, in_its_weights
-from ..transformer.passes import token_cosine
-from .diagnosis import MATRIX_NAMES, Diagnosis, attended, drawn
+from .diagnosis import MATRIX_NAMES, Diagnosis, attended, cosines_of
+from .diagnosis import drawn
 from .diagnosis import entropy_share, fan_ins, own_width
 from .diagnosis import Share, kernel_share
 
@@ -115,7 +115,7 @@ def _with_many_heads(t, wide, seed): # (L + 1,), (L,)
     heads = np.clip(2**23//(L*len(t.cov)**2), 64, 2**11)
     kernel = wide.kernel(int(heads), seed)
     entropy = entropy_share(kernel.entropy, attended(t))
-    return token_cosine(kernel.gram, t.texts), entropy
+    return cosines_of(t, kernel.gram), entropy
 
 # %% ../../nbs/initialisation/measured.ipynb #rp-pattern
 def most_focused(t, n, seed) -> Pattern | None: # None without attention
@@ -126,12 +126,17 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
     for l, (allowed, record) in enumerate(blocks):
         branch = record.attention
         if branch is not None:
+            seen = t.blocks[l].seen([t.blocks[l].attention])
+            place = np.ix_(*2*[np.arange(len(allowed)) if seen is None else seen])
+            who = allowed[place]
             each = branch.entropy[0][:, None, None] # each head separately
-            shares = entropy_share(each, allowed.sum(-1)[None])[:, 0]
+            shares = entropy_share(each, who.sum(-1)[None])[:, 0]
             shares = np.nan_to_num(shares, nan=1.) # where every row has one token
             head = int(np.argmin(shares))
-            scores = np.where(allowed, branch.scores[0, head], -np.inf)
-            weights = np.where(allowed, softmax(scores), np.nan)
+            row = who | ~who.any(1, keepdims=True) # of a token that is no query
+            scores = np.where(row, branch.scores[0, head], -np.inf)
+            weights = np.full(allowed.shape, np.nan)
+            weights[place] = np.where(who, softmax(scores), np.nan)
             found.append((shares[head], Pattern(weights, l, head)))
     return min(found, key=itemgetter(0), default=(1., None))[1]
 
@@ -145,7 +150,7 @@ def first_layer(t, n, seed) -> dict | None: # None: not the layer of the theorem
         return None
     m = a.width_of_heads(n)
     shared = a.groups not in (None, a.heads)
-    other = (a.rotary, a.qk_norm, a.softcap, a.bias, a.var_sink)
+    other = (a.rotary, a.qk_norm, a.softcap, a.bias, a.var_sink, a.buckets)
     if shared or m*a.heads != n or any(x is not None for x in other):
         return None
     s = min(len(t.cov), 16)

@@ -51,6 +51,9 @@ def repeated(t: Transformer, layers: int) -> Transformer:
     "The same network with more or fewer blocks, a multiple of their period."
     stack = t.blocks
     L = checks.count(layers, "layers", most=10**5)
+    if t.texts_of_blocks and L != len(stack):
+        checks.reject("layers", f"be {len(stack)}, the blocks of an encoder with a "
+                      "decoder", L, "change the layers in its config")
     periods = (p for p in range(1, len(stack) + 1) if len(stack) % p == 0)
     period = next(p for p in periods if all(map(same, stack[p:], stack)))
     if L % period:

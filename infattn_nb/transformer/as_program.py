@@ -406,6 +406,10 @@ def write_transformer(network, texts=None, readout="last", adapters=None):
                            "`gradients`")
     for block in network.blocks:
         a = block.attention
+        if block.rows is not None:
+            checks.reject("rows", "be None in a program", "a block that acts on some "
+                          "of the tokens, as in an encoder with a decoder",
+                          "use `chain` or `gradients`")
         if a is not None and a.buckets is not None:
             checks.reject("buckets", "be None in a program", "a number for each bucket "
                           "of distances", "use `chain` or `gradients`")

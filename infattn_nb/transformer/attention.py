@@ -49,6 +49,11 @@ class Fresh(NamedTuple):
     overlap: np.ndarray # Σ ξBᵀ, (b, s, s)
     beyond: np.ndarray | None = None # a factor of the part orthogonal to that basis
 
+    def of_rows(self, rows):
+        "The draws for some rows of the gradient."
+        beyond = None if self.beyond is None else self.beyond[:, :, rows]
+        return self._replace(ξ=self.ξ[:, :, rows], beyond=beyond)
+
 class Overflow(ValueError, ArithmeticError):
     "Scores too large for floating point."
 
@@ -363,7 +368,8 @@ class SelfAttention(Branch, AttentionSpec):
 
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
                 texts: np.ndarray | None = None, keep: str | None = None,
-                shared: dict | None = None) -> AttentionRecord:
+                shared: dict | None = None,
+                between: tuple | None = None) -> AttentionRecord:
         r"""Forward pass for tokens with Gram matrix $RR^\top$.
 
         Parameters
@@ -381,6 +387,9 @@ class SelfAttention(Branch, AttentionSpec):
             backward pass
         shared
             numbers of buckets, if a block of the same network has drawn them
+        between
+            which tokens are queries and which are keys, two arrays of booleans (s,),
+            in attention from one text to another; the output of other tokens is zero
         """
         m = self.width_of_heads(width)
         b, s, _ = R.shape
@@ -388,6 +397,9 @@ class SelfAttention(Branch, AttentionSpec):
         of_group = self.heads//groups # heads in a group
         into_values = self._with_bias(R, "v")
         allowed = self.allowed(s, texts)
+        if between is not None:
+            queries, keys = between
+            allowed = keys | ~queries[:, None]
         positions = positions_of(s, texts) if self.rotary is not None else None
         beside = rng.spawn(1)[0] if keep == "all" and m < np.inf else None
         table = self._of_buckets(b, rng, {} if shared is None else shared)
@@ -409,6 +421,9 @@ class SelfAttention(Branch, AttentionSpec):
                 scores = scores + own[:, :, self.buckets]
             A, log_sum = _softmax(scores, allowed)
             entropy = log_sum - _row_sums(A, scores)
+            if between is not None:
+                A *= _alike(1.*np.broadcast_to(queries[:, None], (s, s)), A)
+                entropy = np.where(queries, entropy, np.nan)
             if self.var_sink is not None:
                 sinks = np.sqrt(self.var_sink)*rng.standard_normal((b, h, 1))
                 A *= expit(log_sum - sinks)[..., None]
@@ -607,7 +622,7 @@ class SelfAttention(Branch, AttentionSpec):
         m = self.width_of_heads(dY.n)
         assert record.A is not None # keep="all"
         V = self._values(record, dY.R, m)
-        b, h, s, _ = record.A.shape
+        b, h, *_ = record.A.shape
         k = dY.C.shape[-1]
         p = V.shape[-1]
         if record.AV is None:
@@ -616,7 +631,7 @@ class SelfAttention(Branch, AttentionSpec):
             B = np.sqrt(self.head_variance)*record.AV
         if m == np.inf:
             flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
-            ξ = flat.reshape(b, s, h, p).swapaxes(1, 2)
+            ξ = flat.reshape(b, -1, h, p).swapaxes(1, 2)
         else:
             ξ = dY.C[:, None] @ rng.standard_normal((b, h, k, p))
         beyond = None

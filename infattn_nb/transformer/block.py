@@ -7,6 +7,7 @@ __all__ = ['ResidualStep', 'SumBackward', 'BlockRecord', 'Block', 'altered']
 
 # %% ../../nbs/transformer/block.ipynb #bl-imports
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from .mlp import FeedForward
 from .parts import ATTENTION_MATRICES, DISTANCE, INTO_LATENTS, ROUTER, SHARED
 from .parts import SINK, Cotangent, Norm, Part
 from .stream import Gradient, Stream, Sum, add
-from ..numerics.linalg import divided, root, spanned, square, thin
+from ..numerics.linalg import divided, inverse, root, spanned, square, thin
 from ..numerics.linalg import triangle_times
 from ..numerics import checks
 from ..numerics.linalg import bartlett
@@ -45,6 +46,7 @@ class BlockRecord(NamedTuple):
     "Result of the forward pass of a block."
     steps: tuple # a `ResidualStep` for each residual sum
     out: Stream # the stream after the block
+    closing_D: np.ndarray | None = None # factors of the norm at its end, or None
 
     @property
     def attention(self):
@@ -84,6 +86,18 @@ class Block(Part):
         α and β
     bare_attention
         True: there is no norm before attention, as in the first block of ModernBERT
+    rows
+        tokens on which the block acts, boolean (s,), for example those of the source or
+        those of the target; None = all. It leaves the others as they are, and its
+        attention does not look at them. The mask, bias and buckets of its attention
+        refer to these tokens alone
+    looks_at
+        tokens at which attention looks in place of `rows`, boolean (s,). Their keys and
+        values are made of the stream as it is, without the norm before the branch, as
+        in cross-attention
+    closing_norm
+        True: these tokens are normalised once more at the end of the block, as at the
+        end of an encoder
     """
     attention: SelfAttention | LatentAttention | None = SelfAttention()
     feedforward: FeedForward | Experts | None = FeedForward()
@@ -94,6 +108,9 @@ class Block(Part):
     skip_scale: float = 1.
     branch_scale: float = 1.
     bare_attention: bool = False
+    rows: Any = None
+    looks_at: Any = None
+    closing_norm: bool = False
 
     def __post_init__(self) -> None:
         kinds = {"attention": (SelfAttention, LatentAttention),
@@ -122,6 +139,44 @@ class Block(Part):
                           "such blocks add the outputs before any norm")
         for name in ("skip_scale", "branch_scale"):
             checks.put(self, **{name: checks.number(getattr(self, name), name)})
+        checks.flag(self.closing_norm, "closing_norm")
+        self._check_rows()
+
+    def _check_rows(self):
+        "Reject rows of an unsupported block."
+        for name in ("rows", "looks_at"):
+            if getattr(self, name) is not None:
+                found = np.array(getattr(self, name))
+                if found.dtype != bool or found.ndim != 1 or not found.any():
+                    checks.reject(name, "be true for some of the tokens, (s,)",
+                                  f"{found!r:.40}", "pass e.g. text_labels(texts) == 0")
+                checks.put(self, **{name: found})
+        if self.looks_at is not None:
+            rows = self.rows
+            fits = rows is not None and len(rows) == len(self.looks_at)
+            if self.attention is None or not fits:
+                checks.reject("looks_at", "stand beside attention and as many `rows`",
+                              f"{self.looks_at!r:.40}", "pass both of one length")
+            if (rows & self.looks_at).any():
+                checks.reject("looks_at", "have no token in common with `rows`",
+                              f"token {int(np.argmax(rows & self.looks_at))} in both",
+                              "leave `looks_at` out for attention within a text")
+            if self.attention.mask is not None:
+                checks.reject("mask", "be None in attention to other tokens",
+                              f"{self.attention.mask!r:.40}", "leave tokens out of "
+                              "`looks_at`")
+        if self.rows is None:
+            return
+        if self.normed_output or self.parallel and self.looks_at is not None:
+            checks.reject("rows", "be None in a block with normed outputs, or a "
+                          "parallel one that looks at other tokens", "rows",
+                          "pass norm_placement='pre' or 'post', and parallel=False")
+        if isinstance(self.attention, LatentAttention):
+            checks.reject("rows", "be None in a block with latent attention", "rows",
+                          "pass SelfAttention")
+        if isinstance(self.feedforward, Experts):
+            checks.reject("rows", "be None in a block with a mixture of experts",
+                          "rows", "pass an MLP")
 
     @property
     def branches(self) -> list[Any]:
@@ -170,6 +225,74 @@ class Block(Part):
         """
         return self.bare_attention and branches[0] is self.attention
 
+    def seen(self, branches: list[Any]) -> np.ndarray | None:
+        """Numbers of the tokens that these branches receive; None = all.
+
+        Parameters
+        ----------
+        branches
+            the branches of one residual sum
+        """
+        return self._seen_in_attention if branches[0] is self.attention \
+            else self._acting
+
+    @cached_property
+    def _acting(self):
+        return None if self.rows is None else np.flatnonzero(self.rows)
+
+    @cached_property
+    def _seen_in_attention(self):
+        if self.looks_at is None:
+            return self._acting
+        return np.flatnonzero(self.rows | self.looks_at)
+
+    def between(self) -> tuple | None:
+        "Which of the tokens that attention receives are queries, and which are keys."
+        if self.looks_at is None:
+            return None
+        seen = self._seen_in_attention
+        return self.rows[seen], self.looks_at[seen]
+
+    def allowed(self, seq_len: int, texts: np.ndarray | None = None) -> np.ndarray:
+        """Which tokens may attend to which, boolean (s, s).
+
+        Parameters
+        ----------
+        seq_len
+            tokens
+        texts
+            label of the text of each token, (s,)
+        """
+        if self.attention is None:
+            return np.zeros((seq_len, seq_len), bool)
+        if self.looks_at is not None:
+            return np.outer(self.rows, self.looks_at)
+        seen = np.arange(seq_len) if self._acting is None else self._acting
+        own = self.attention.allowed(len(seen), None if texts is None else texts[seen])
+        found = np.zeros((seq_len, seq_len), bool)
+        found[np.ix_(seen, seen)] = True if own is None else own
+        return found
+
+    def check_tokens(self, seq_len: int, texts: np.ndarray | None = None) -> None:
+        """Raise ValueError if rows, the mask or the bias do not fit the tokens.
+
+        Parameters
+        ----------
+        seq_len
+            number of tokens
+        texts
+            label of the text of each token, (s,)
+        """
+        if self.rows is not None and len(self.rows) != seq_len:
+            checks.reject("rows", f"have shape ({seq_len},)", self.rows.shape,
+                          "pass one per token")
+        if self.attention is not None:
+            seen = self._seen_in_attention
+            seen = np.arange(seq_len) if seen is None else seen
+            within = texts if self.looks_at is None else None
+            self.attention.check_tokens(len(seen),
+                                        None if within is None else within[seen])
+
     @property
     def sums(self) -> list[list[Any]]:
         "The branches of each residual sum."
@@ -199,7 +322,10 @@ class Block(Part):
             step = self._sum(x, branches, rng, texts, keep, shared)
             steps.append(step)
             x = step.out
-        return BlockRecord(tuple(steps), x)
+        D = None
+        if self.closing_norm:
+            x, D = self.norm.apply(x, self.rows)
+        return BlockRecord(tuple(steps), x, D)
 
     def backward(self, record: BlockRecord, g: Gradient, positions: np.ndarray,
                  rng: np.random.Generator) -> tuple[dict, Gradient]:
@@ -217,6 +343,10 @@ class Block(Part):
             source of random numbers
         """
         sizes: dict = {}
+        if record.closing_D is not None:
+            D = record.closing_D
+            u = self.norm.coordinates(record.steps[-1].out, D, self.rows)
+            g = self.norm.back(g, u, D, rows=self.rows)
         for branches, step in zip(reversed(self.sums), reversed(record.steps)):
             more, g = self._back(step, g, branches, positions, rng)
             sizes |= more
@@ -225,21 +355,38 @@ class Block(Part):
     def _sum(self, x, branches, rng, texts, keep, shared):
         "One residual sum: first norm, branches, addition, last norm."
         R, D = self._enter(x, branches)
-        seen = []
+        seen = self.seen(branches)
+        ran = []
         for branch in branches:
             about = {}
             if branch is self.attention:
-                about = dict(texts=texts, shared=shared)
-            seen.append(branch.forward(R, x.n, rng, keep=keep, **about))
-        F = seen[0].F if len(seen) == 1 else seen[0].F + seen[1].F
+                about = self._about_attention(seen, texts, shared)
+            ran.append(branch.forward(R, x.n, rng, keep=keep, **about))
+        F = ran[0].F if len(ran) == 1 else ran[0].F + ran[1].F
         norm = self.norm
         on_output = norm if self.normed_output else None
+        F = self._of_acting(_placed(F, seen, x.mean.shape[1]))
         both = add(x, F, rng, self.skip_scale, self.branch_scale, on_output)
         out = both.total
         D_out = None
         if self.norm_placement == "post":
-            out, D_out = norm.apply(out)
-        return ResidualStep(x, D, R, tuple(seen), both, D_out, out)
+            out, D_out = norm.apply(out, self.rows)
+        return ResidualStep(x, D, R, tuple(ran), both, D_out, out)
+
+    def _about_attention(self, seen, texts, shared):
+        "Arguments of attention: texts of the tokens, and numbers that blocks share."
+        if seen is None:
+            return dict(texts=texts, shared=shared)
+        within = None if texts is None or self.looks_at is not None else texts[seen]
+        if shared is not None: # a table for each text
+            shared = shared.setdefault(seen.tobytes(), {})
+        return dict(texts=within, shared=shared, between=self.between())
+
+    def _of_acting(self, F):
+        "Zero outside of the tokens on which the block acts."
+        if self.rows is None:
+            return F
+        return np.where(np.outer(self.rows, self.rows), F, 0.)
 
     def _enter(self, x, branches):
         "A factor R of the Gram matrix of the branches' inputs, and D of their norm."
@@ -247,29 +394,47 @@ class Block(Part):
         before = self.norm_placement in ("pre", "sandwich") \
             and not self.is_bare(branches)
         if before:
-            x, D = self.norm.apply(x)
-        centred = before and self.norm.centres # then the mean is zero
-        return thin(x.columns(centred)), D
+            x, D = self.norm.apply(x, self.rows)
+        columns = x.columns(before and self._only_centred(branches))
+        seen = self.seen(branches)
+        return thin(columns if seen is None else columns[:, seen]), D
+
+    def _only_centred(self, branches):
+        "Whether the norm centres all tokens that the branches receive."
+        looks = self.looks_at is not None and branches[0] is self.attention
+        return self.norm.centres and not looks
 
     def _back(self, step, g, branches, positions, rng):
         "The gradient before a residual sum, from the gradient after it."
         norm = self.norm
+        rows = self.rows
         if step.total_D is not None:
-            u = norm.coordinates(step.sum.total, step.total_D)
-            g = norm.back(g, u, step.total_D)
+            u = norm.coordinates(step.sum.total, step.total_D, rows)
+            g = norm.back(g, u, step.total_D, rows=rows)
         sent = self._send(step, g, branches, positions, rng)
+        seen = self.seen(branches)
+        s = len(positions)
         sizes: dict[str, np.ndarray] = {}
         pulls = []
         for branch, record, drawn in zip(branches, step.branches, sent.drawn):
             more, pulled = branch.backward(record, drawn, sent.M, sent.dY)
             sizes |= more
             pulls += pulled
+        sizes = {name: _placed(x, seen, s) for name, x in sizes.items()}
         D = step.D
-        u = step.x.coordinates() if D is None else norm.coordinates(step.x, D)
-        along = sum(self._known(pull, step, u, sent.dY.G, rng) for pull in pulls)
-        cov = sum(pull.whole(u.shape[1]) for pull in pulls)
+        u = step.x.coordinates() if D is None else norm.coordinates(step.x, D, rows)
+        centred = D is not None and self._only_centred(branches)
+        own = u if seen is None else u[:, seen]
+        along = sum(self._known(pull, step, own, sent.dY.G, centred, seen, rng)
+                    for pull in pulls)
+        cov = sum(pull.whole(own.shape[1]) for pull in pulls)
+        if seen is not None:
+            inner = along
+            along = np.zeros(u.shape)
+            along[:, seen] = inner
+            cov = _placed(cov, seen, s)
         if D is not None:
-            along = norm.back_along(along, u, D)
+            along = norm.back_along(along, u, D, rows=rows)
             cov = D[..., :, None]*cov*D[..., None, :]
         return sizes, _together(sent.past, along, cov, rng)
 
@@ -286,25 +451,48 @@ class Block(Part):
         dY = Cotangent(C, E, step.R, square(step.R), g.n, positions)
         drawn = [x.fresh(r, dY, rng) for x, r in zip(branches, step.branches)]
         overlap = sum(d.overlap for d in drawn)
+        seen = self.seen(branches)
+        if seen is not None: # outputs of other tokens are zero
+            overlap = self._of_columns(overlap, seen, len(positions))
         if limit:
             M, past = step.sum.back_in_the_limit(g, overlap, rng)
         else:
-            M = divided(S - overlap, step.sum.F)
+            M = self._divided(S - overlap, step.sum.F)
+        if seen is not None:
+            M = M[:, seen[:, None], seen]
+            E = self._of_acting(E)[:, seen[:, None], seen]
+            dY = dY._replace(C=C[:, seen], E=E, positions=positions[seen])
+            drawn = [d.of_rows(seen) for d in drawn]
         return SumBackward(dY, drawn, M, past)
 
-    def _known(self, pull, step, u, G, rng):
+    def _of_columns(self, overlap, seen, s):
+        "Inner products with the outputs of all tokens."
+        found = np.zeros((*overlap.shape[:2], s))
+        found[..., seen] = overlap
+        return np.where(self.rows, found, 0.)
+
+    def _divided(self, B, F):
+        "B F⁺, where F is zero outside of the tokens on which the block acts."
+        acting = self._acting
+        if acting is None:
+            return divided(B, F)
+        found = np.zeros(B.shape)
+        own = F[:, acting[:, None], acting]
+        found[..., acting] = B[..., acting] @ inverse(own)
+        return found
+
+    def _known(self, pull, step, u, G, centred, seen, rng):
         r"$T\,U^{+\top}$ in the basis of X, and fresh coordinates orthogonal to U."
         if pull.rows is not None:
-            return self._known_of_rows(pull, step, u, G, rng)
-        centred = step.D is not None and self.norm.centres # no component along 1
-        if centred and not pull.bias and step.x.inverse is not None:
+            return self._known_of_rows(pull, u, G, centred, rng)
+        whole = centred and seen is None # and no component along 1
+        if whole and not pull.bias and step.x.inverse is not None:
             d = (pull.inner/step.D[:, None]) @ step.x.inverse.mT
             return np.concatenate([0*u[..., :1], d], axis=-1)
         return _on_the_basis(pull, u, G, centred, rng)
 
-    def _known_of_rows(self, pull, step, u, G, rng):
+    def _known_of_rows(self, pull, u, G, centred, rng):
         "The same for a matrix that has multiplied some tokens only."
-        centred = step.D is not None and self.norm.centres
         rows = pull.rows
         there = np.take_along_axis(G, rows[:, None], axis=2)
         there = np.take_along_axis(there, rows[..., None], axis=1)
@@ -331,6 +519,14 @@ def altered(block, attention=None, feedforward=None, itself=None):
         if branch is not None and fields is not None:
             own[name] = branch._changed(fields)
     return replace(block, **own)
+
+def _placed(X, seen, s):
+    "Matrices between some tokens as matrices between all s tokens, zero elsewhere."
+    if seen is None:
+        return X
+    found = np.zeros((len(X), s, s))
+    found[:, seen[:, None], seen] = X
+    return found
 
 # %% ../../nbs/transformer/block.ipynb #bl-sum
 def _together(past, along, cov, rng):

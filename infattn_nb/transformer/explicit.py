@@ -7,6 +7,7 @@ __all__ = ['normalised', 'turned', 'softmax_of', 'Attended', 'Fed', 'by_heads', 
            'Mixed', 'run_experts', 'Summed', 'run_sum', 'run_block']
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-imports
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,8 +71,11 @@ def dressed(a, Q, positions):
         Q = normalised(a.qk_norm, Q)
     return turned(Q, positions, a.rotary) if a.rotary is not None else Q
 
-def run_attention(a, u, W, texts): # SelfAttention, (..., s, n), matrices, (s,)
-    "Output of attention for tokens u."
+def run_attention(a, u, W, texts, between=None):
+    """Output of attention a for tokens u, (..., s, n), with texts (s,).
+
+    `between` is which tokens are queries and which are keys, in attention from one
+    text to another; the others have no weights."""
     groups = a.groups or a.heads
     m = W["o"].shape[-2]//a.heads
     positions = np.array([list(texts[:i]).count(t) for i, t in enumerate(texts)])
@@ -88,7 +92,12 @@ def run_attention(a, u, W, texts): # SelfAttention, (..., s, n), matrices, (s,)
         allowed = allowed & np.tri(len(texts), dtype=bool)
     elif a.mask is not None:
         allowed = allowed & a.mask
+    if between is not None:
+        queries, keys = between
+        allowed = keys | ~queries[:, None]
     A = softmax_of(P, allowed)
+    if between is not None:
+        A = A*queries[:, None]
     if "sink" in W:
         seen = np.where(allowed, P, -np.inf)
         A = A*expit(logsumexp(seen, axis=-1) - W["sink"][:, None])[..., None]
@@ -145,13 +154,21 @@ def run_sum(block, branches, x, W, texts):
     norm = block.norm
     place = block.norm_placement
     before = place in ("pre", "sandwich") and not block.is_bare(branches)
-    u = normalised(norm, x) if before else x
-    ran = tuple(run_attention(b, u, W, texts) if b is block.attention else
+    rows = slice(None) if block.rows is None else block.rows
+    seen = block.seen(branches)
+    seen = slice(None) if seen is None else seen
+    u = _at(rows, partial(normalised, norm), x) if before else x
+    u = u[..., seen, :]
+    within = texts[seen] if block.looks_at is None else np.zeros(u.shape[-2], int)
+    ran = tuple(run_attention(b, u, W, within, block.between())
+                if b is block.attention else
                 (run_mlp if b is block.mlp else run_experts)(b, u, W) for b in branches)
-    y = sum(branch.out for branch in ran)
+    y = np.zeros(x.shape)
+    y[..., seen, :] = sum(branch.out for branch in ran)
+    y = y if block.rows is None else y*block.rows[:, None]
     added = normalised(norm, y) if place in ("output", "sandwich") else y
     total = block.skip_scale*x + block.branch_scale*added
-    out = normalised(norm, total) if place == "post" else total
+    out = _at(rows, partial(normalised, norm), total) if place == "post" else total
     return Summed(x, u, ran, y, total, out)
 
 def run_block(block, # a Block
@@ -165,4 +182,14 @@ def run_block(block, # a Block
     for branches in block.sums:
         found.append(run_sum(block, branches, x, W, texts))
         x = found[-1].out
+    if block.closing_norm:
+        rows = slice(None) if block.rows is None else block.rows
+        out = _at(rows, partial(normalised, block.norm), x)
+        found[-1] = found[-1]._replace(out=out)
+    return found
+
+def _at(rows, f, x):
+    "A function of some rows; the others stay as they are."
+    found = np.array(x)
+    found[..., rows, :] = f(x[..., rows, :])
     return found

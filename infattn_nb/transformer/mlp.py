@@ -30,6 +30,10 @@ class Units(NamedTuple):
     ξ: list # (b, s, some)
     overlap: np.ndarray # ξBᵀ, B = σ₂/√f times the units, (b, s, s)
 
+    def of_rows(self, rows):
+        "The draws for some rows of the gradient."
+        return self._replace(ξ=[x[:, rows] for x in self.ξ])
+
 class Moments(NamedTuple):
     "Second moments of infinitely many units and of their slopes, (b, s, s) each."
     K: np.ndarray # E unit·unitᵀ
@@ -48,6 +52,10 @@ class Field(NamedTuple):
     moments: Moments
     rest: np.ndarray # correction that makes the overlap Gaussian, (b, s, s)
     overlap: np.ndarray # ξBᵀ, (b, s, s)
+
+    def of_rows(self, rows):
+        "The draws for some rows of the gradient."
+        return self._replace(ξ=self.ξ[:, rows], rest=self.rest[:, rows])
 
 UNITS = 64 # represent infinitely many; only the tails of T are inexact
 

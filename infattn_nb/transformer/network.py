@@ -29,8 +29,8 @@ from ..netsor.program import Program
 from .as_program import write_transformer
 
 # %% ../../nbs/transformer/network.ipynb #tr-class
-@checks.completes("chain", "gradients", "kernel", "program", "tangent", "uniform",
-                  "who_attends")
+@checks.completes("chain", "gradients", "kernel", "program", "tangent",
+                  "texts_of_blocks", "uniform", "who_attends")
 @dataclass(frozen=True, eq=False, repr=False)
 class Transformer(Network):
     """A transformer with random weights: embeddings, blocks, and norms at both ends.
@@ -349,7 +349,7 @@ def at_width(t, width, fixed="variance"): # a Transformer
                 for name, branch in there.items() if branch is not None}
     moved = t.altered(None, None, of_block)
     config = None if t.source is None else t.source.config
-    scaled = config is not None and config.family.scaled # embeddings, by √n
+    scaled = config is not None and config.scales_embeddings # embeddings, by √n
     return moved.embedded(np.sqrt(n/own)) if scaled else moved
 
 def _as_many(heads, a):

@@ -154,31 +154,39 @@ class Norm(Part):
         "Whether the norm subtracts the mean."
         return self.kind == "layer"
 
-    def factor(self, x: Any) -> np.ndarray:
+    def factor(self, x: Any, rows: np.ndarray | None = None) -> np.ndarray:
         """Return D = (variance + ε)^(−1/2) of every token, (b, s).
 
         Parameters
         ----------
         x
             the `Stream`, b samples
+        rows
+            the tokens that are normalised, boolean (s,); None = all. D is one for the
+            others
         """
         C = x.columns(self.centres)
-        return self.gain/np.sqrt(np.einsum("bsk,bsk->bs", C, C) + self.eps)
+        D = self.gain/np.sqrt(np.einsum("bsk,bsk->bs", C, C) + self.eps)
+        return D if rows is None else np.where(rows, D, 1.)
 
-    def apply(self, x: Any) -> tuple[Any, np.ndarray]:
+    def apply(self, x: Any, rows: np.ndarray | None = None) -> tuple[Any, np.ndarray]:
         """Return the normalised stream, and D.
 
         Parameters
         ----------
         x
             the `Stream`, b samples
+        rows
+            the tokens that are normalised, boolean (s,); None = all
         """
-        D = self.factor(x)
+        D = self.factor(x, rows)
         μ = x.average() if self.centres else 0*x.mean
+        μ = μ if rows is None else rows*μ
         units = D[..., None]*(x.units - μ[..., None])
         return replace(x, mean=D*(x.mean - μ), B=D[..., None]*x.B, units=units), D
 
-    def coordinates(self, x: Any, D: np.ndarray) -> np.ndarray:
+    def coordinates(self, x: Any, D: np.ndarray,
+                    rows: np.ndarray | None = None) -> np.ndarray:
         """Coordinates of U/√n in the basis of X, (b, s, 1 + q); LayerNorm: 0 along 1.
 
         Parameters
@@ -187,10 +195,13 @@ class Norm(Part):
             the `Stream`, b samples
         D
             factors of the norm, (b, s)
+        rows
+            the tokens that are normalised, boolean (s,); None = all
         """
-        return self._scaled(x.coordinates(), D)
+        return self._scaled(x.coordinates(), D, rows)
 
-    def back(self, g: Any, u: np.ndarray, D: np.ndarray) -> Any:
+    def back(self, g: Any, u: np.ndarray, D: np.ndarray, *,
+             rows: np.ndarray | None = None) -> Any:
         r"""The gradient before the norm, from the gradient after it.
 
         Parameters
@@ -201,11 +212,14 @@ class Norm(Part):
             coordinates of U/√n, of which the first belongs to 𝟏, (b, s, w)
         D
             factors of the norm, (b, s)
+        rows
+            the tokens that are normalised, boolean (s,); None = all
         """
-        along = self.back_along(g.along, u, D)
+        along = self.back_along(g.along, u, D, rows=rows)
         return g._replace(along=along, beyond=D[..., None]*g.beyond)
 
-    def back_along(self, along: np.ndarray, u: np.ndarray, D: np.ndarray) -> np.ndarray:
+    def back_along(self, along: np.ndarray, u: np.ndarray, D: np.ndarray, *,
+                   rows: np.ndarray | None = None) -> np.ndarray:
         """Coordinates of a gradient before the norm, from its coordinates after it.
 
         Parameters
@@ -216,14 +230,17 @@ class Norm(Part):
             coordinates of U/√n, of which the first belongs to 𝟏, (b, s, w)
         D
             factors of the norm, (b, s)
+        rows
+            the tokens that are normalised, boolean (s,); None = all
         """
         t = np.einsum("bsw,bsw->bs", along, u)/self.gain**2
-        return self._scaled(along - t[..., None]*u, D)
+        t = t if rows is None else rows*t
+        return self._scaled(along - t[..., None]*u, D, rows)
 
-    def _scaled(self, u, D):
+    def _scaled(self, u, D, rows):
         u = D[..., None]*u
         if self.centres:
-            u[..., 0] = 0
+            u[..., slice(None) if rows is None else rows, 0] = 0
         return u
 
     def of_rows(self, Q: np.ndarray, axes: Any = -1) -> np.ndarray:

@@ -80,8 +80,7 @@ class Network(Part):
                           TypeError)
         checks.put(self, blocks=blocks)
         for block in dict.fromkeys(blocks):
-            if block.attention is not None:
-                block.attention.check_tokens(s, self.texts)
+            block.check_tokens(s, self.texts)
         if self.embeddings is not None:
             checks.put(self, embeddings=self._given(s))
         if self.width is not None:
@@ -152,6 +151,23 @@ class Network(Part):
             return self.final_norm
         return self.blocks[-1].norm if self.final_norm else None
 
+    @property
+    def read_rows(self) -> np.ndarray | None:
+        "Tokens that are read: those on which the last block acts; None = all."
+        return self.blocks[-1].rows
+
+    @property
+    def texts_of_blocks(self) -> tuple[str, ...]:
+        """The text on which each block acts, "source" or "target".
+
+        It is empty unless blocks act on different texts. The last block acts on the
+        target."""
+        read = self.read_rows
+        if read is None:
+            return ()
+        return tuple("target" if np.array_equal(b.rows, read) else "source"
+                     for b in self.blocks)
+
     @cached_property
     def most_heads(self) -> int:
         "The largest number of heads of a block."
@@ -205,8 +221,9 @@ class Network(Part):
         g = random_readout(x, cov, rng)
         norm = self.last_norm
         if norm:
-            D = norm.factor(x)
-            g = norm.back(g, norm.coordinates(x, D), D)
+            rows = self.read_rows
+            D = norm.factor(x, rows)
+            g = norm.back(g, norm.coordinates(x, D, rows), D, rows=rows)
         yield BackwardStep(g, x, {})
         for block, record in zip(reversed(self.blocks), reversed(records)):
             sizes, g = block.backward(record, g, positions, rng)
@@ -215,12 +232,7 @@ class Network(Part):
     def who_attends(self):
         "Which rows may attend to which columns, (L, s, s); False without attention."
         s = len(self.cov)
-        found = np.zeros((len(self.blocks), s, s), bool)
-        for who, block in zip(found, self.blocks):
-            if block.attention is not None:
-                allowed = block.attention.allowed(s, self.texts)
-                who[:] = True if allowed is None else allowed
-        return found
+        return np.array([block.allowed(s, self.texts) for block in self.blocks])
 
     def numbers(self, n):
         "Approximate count of numbers in the records of one network."
@@ -266,12 +278,17 @@ class Network(Part):
                 chosen_weight[:, l] = here.g.sum(-1)
                 busiest[:, l] = (here.g > 0).mean(1).max(-1)
             heads = record.attention
-            if heads is not None:
-                entropy[:, l, :heads.entropy.shape[1]] = heads.entropy
-            if heads is not None and seen is not None:
-                seen[:, l, :heads.scores.shape[1]] = heads.scores
+            if heads is None:
+                continue
+            tokens = self.blocks[l].seen([self.blocks[l].attention])
+            tokens = np.arange(s) if tokens is None else tokens
+            H = heads.entropy.shape[1]
+            entropy[:, l, :H, tokens] = np.moveaxis(heads.entropy, -1, 0)
+            if seen is not None:
+                rows = tokens[:, None]
+                seen[:, l, :H, rows, tokens] = np.moveaxis(heads.scores, (2, 3), (0, 1))
         if self.last_norm:
-            streams[-1], _ = self.last_norm.apply(streams[-1])
+            streams[-1], _ = self.last_norm.apply(streams[-1], self.read_rows)
         places = zip(*((x.gram(), x.average(), x.units) for x in streams))
         gram, mean, units = (np.stack(x, axis=1) for x in places)
         routed = load, router_entropy, chosen_weight, busiest
@@ -391,9 +408,16 @@ class Network(Part):
                               "it",
                               "pass `texts` to the Transformer")
         count_readout = checks.flag(count_readout, "count_readout")
+        read = self.read_rows
+        if read is not None: # a loss of the tokens of one text
+            labels = None
         if isinstance(readout, str):
             whole = np.zeros(s, int) if labels is None else labels
-            weights = readout_of(readout, whole).sum(0)
+            if read is None:
+                weights = readout_of(readout, whole).sum(0)
+            else:
+                weights = np.zeros(s)
+                weights[read] = readout_of(readout, whole[read]).sum(0)
             readout = np.outer(weights, weights)
         if checks.axes(readout) != 2:
             checks.reject("readout", f"be 'last', 'mean' or a covariance ({s}, {s})",
@@ -576,7 +600,7 @@ class Chain(ByBlock):
     def weights(self) -> np.ndarray:
         """Attention weights, (..., L, heads, s, s), if the scores were kept.
 
-        Rows sum to one; NaN where a block has no such head."""
+        Rows sum to one; NaN where a block has no such head, or does not act."""
         return self._weights(AttributeError)
 
     def _weights(self, kind=ValueError):
@@ -587,10 +611,10 @@ class Chain(ByBlock):
         who = np.asarray(self.allowed)
         scores = np.asarray(self.scores)
         absent = np.isnan(scores)
-        nobody = ~np.asarray(who.any((-2, -1)))
-        allowed = who[:, None] | nobody[:, None, None, None]
+        nobody = ~np.asarray(who.any(-1, keepdims=True))[:, None]
+        allowed = who[:, None] | nobody
         weights = softmax(np.where(allowed, np.where(absent, 0., scores), -np.inf))
-        return np.where(absent, np.nan, weights)
+        return np.where(absent.all(-1, keepdims=True) | nobody, np.nan, weights)
 
     def plot(self, ax: "Axes | None" = None, what: str = "cosine", *,
              beside: "Chain | None" = None, labels: Any = None, network: int = 0,
@@ -659,7 +683,7 @@ class Chain(ByBlock):
         block = checks.output(block, L, "block")
         head = checks.output(head, heads, "head")
         A = weights[network, block, head]
-        if np.isnan(A).any():
+        if np.isnan(A).all():
             checks.reject("head", f"be a head of block {block}", head,
                           "this block has fewer heads")
         ax = own_axes(ax, (3.6, 3.4))

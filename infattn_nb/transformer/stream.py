@@ -111,7 +111,7 @@ def _independent(x, F, rng):
     b, s, q = x.B.shape
     c = x.units.shape[-1]
     m = x.n - c
-    C = root(F)
+    C = _root_of_rows(F)
     units = C @ rng.standard_normal((b, s, c))
     if m == 0:
         return Stream(x.n, np.zeros((b, s)), np.zeros((b, s, q)), units)
@@ -120,6 +120,16 @@ def _independent(x, F, rng):
     beyond = C @ bartlett(s, m - 1 - q, (b,), rng)/np.sqrt(m)
     B = np.concatenate([along_B, beyond], axis=-1)
     return Stream(x.n, along_mean[..., 0], B, units)
+
+def _root_of_rows(F):
+    "A triangular factor of F; rows of F that are zero stay zero."
+    there = np.flatnonzero(F.any((0, 1)))
+    if len(there) == F.shape[-1]:
+        return root(F)
+    rows = there[:, None]
+    C = np.zeros(F.shape)
+    C[:, rows, there] = root(F[:, rows, there])
+    return C
 
 def _add_in_the_limit(x, F, rng, skip, branch, norm):
     "The sum at infinite width, where X and Y are orthogonal and Y has mean zero."
@@ -132,7 +142,7 @@ def _add_in_the_limit(x, F, rng, skip, branch, norm):
     b, s, c = x.units.shape
     units = skip*x.units
     if c:
-        units = units + branch*(root(added) @ rng.standard_normal((b, s, c)))
+        units = units + branch*(_root_of_rows(added) @ rng.standard_normal((b, s, c)))
     B = root(skip*skip*square(x.B) + branch*branch*added) # skip**2 can raise an error
     total = Stream(x.n, skip*x.mean, B, units)
     return Sum(x, F, total, None, D, skip, branch, norm)

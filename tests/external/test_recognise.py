@@ -12,7 +12,7 @@ pytestmark = TORCH
 def test_names_that_are_near_no_family():
     with pytest.raises(ValueError, match="have a model_type among") as e:
         from_config(dict(model_type="gpt5", hidden_size=64), 4)
-    assert "t5" not in str(e.value).replace("gpt5", "")
+    assert "'t5'" not in str(e.value)
     roformer = transformers.RoFormerConfig().to_dict()
     with pytest.raises(ValueError, match="(bert|electra) has the most similar entries"):
         from_config(roformer, 4)

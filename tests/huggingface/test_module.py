@@ -330,6 +330,8 @@ def test_the_summary_says_what_to_do(found):
 def test_handles_of_every_family():
     "Names that stand in the family's layout, and none twice."
     for kind in MODELS:
+        if FAMILIES[kind].encoder:
+            continue
         layout = FAMILIES[kind].layouts[0]
         gemma = (
             dict(head_dim=16)

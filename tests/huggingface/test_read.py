@@ -8,8 +8,8 @@ from config_cases import LLAMA
 
 from wrong_calls import rejects
 
-from infattn_nb import from_config
-from infattn_nb.huggingface import widened
+from infattn_nb import from_config, report
+from infattn_nb.huggingface import init_table, widened
 
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
 
@@ -23,6 +23,19 @@ def test_what_is_no_text(tokens):
 
 
 PHI = LLAMA | dict(model_type="phi", qk_layernorm=True)
+DEEPSEEK = LLAMA | dict(model_type="deepseek_v3", q_lora_rank=8, kv_lora_rank=8)
+YARN = dict(rope_type="yarn", factor=4.0, mscale=1.0, mscale_all_dim=0.5)
+
+
+@pytest.mark.parametrize(
+    "ask", [report, init_table, lambda t: t.program(), lambda t: t.kernel()]
+)
+def test_latent_attention_has_chains_and_gradients(ask):
+    "And what it does not have is refused in one sentence."
+    t = from_config(DEEPSEEK, 4)
+    assert np.isfinite(t.gradients(64, 2, 0).squared_weight_norms["dkv"]).all()
+    with pytest.raises(ValueError, match="be SelfAttention .*, got latent attention"):
+        ask(t)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +52,9 @@ PHI = LLAMA | dict(model_type="phi", qk_layernorm=True)
         (dict(model_type="mamba2"), "not attention"),
         (dict(model_type="albert"), "one block is used many times"),
         (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
-        (dict(model_type="deepseek_v3"), "latent attention"),
+        (DEEPSEEK | dict(kv_lora_rank=65), "must be at most the width 64, got 65"),
+        (DEEPSEEK | dict(q_lora_rank=65), "must be at most the width 64, got 65"),
+        (DEEPSEEK | dict(rope_parameters=YARN), "leave the size of rotated coord"),
         (LLAMA | dict(num_attention_heads=13), "must divide the width 64, got 13"),
         (LLAMA | dict(num_key_value_heads=3), "must divide the 4 heads"),
         (PHI, "qk_layernorm"),

@@ -44,7 +44,9 @@ def test_places_that_cannot_be_written(path, fragment, report, tmp_path, monkeyp
 REJECTED = [
     (dict(config="nowhere.json"), "`config` must be a file that can be read"),
     (dict(config="text.json"), "`config` must be JSON"),
-    (dict(config="t5.json"), "have one stack of blocks, got model_type 't5'"),
+    (dict(config="longt5.json"), "got model_type 'longt5'"),
+    (dict(config="t5.json", target="0"), "`target` must be at least 1, got 0"),
+    (dict(target="to be"), "`target` must be omitted for a model with one text"),
     (dict(config="half.json"), "`config['n_head']` must divide the width 64, got 12"),
     (dict(out="report.txt"), "`out` must end in"),
     (dict(out="nowhere/report.html"), "`out` must be in a folder"),
@@ -64,6 +66,7 @@ def test_the_command_rejects_in_one_sentence(options, fragment, tmp_path, monkey
     for name, text in dict(
         text="to be",
         t5='{"model_type": "t5"}',
+        longt5='{"model_type": "longt5"}',
         half='{"model_type": "gpt2", "n_embd": 64, "n_layer": 2}',
     ).items():
         (tmp_path / f"{name}.json").write_text(text)

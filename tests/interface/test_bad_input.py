@@ -374,7 +374,20 @@ Transformer.uniform(np.eye(2), texts=[0, 1], mask=~np.eye(2, dtype=bool)) ~ toke
 Transformer.uniform(np.eye(2), layers=1).chain(12, 1, 0).kernel_of_texts('first') ~
     `readout`
 from_config(3, 4) ~ `config`
-from_config(dict(model_type='t5'), 4) ~ model_type
+from_config(dict(model_type='longt5'), 4) ~ model_type
+from_config(dict(model_type='t5'), 4) ~ `texts` must be a pair, source and target
+from_config(dict(model_type='t5'), 'to be or not') ~ `texts` must be a pair
+from_config(dict(model_type='t5'), (4, 0)) ~ `target`
+from_config(dict(model_type='bart'), (4, 1025)) ~ allow for a target of 1025 tokens
+from_config(dict(model_type='whisper'), (1501, 4)) ~ allow for a source of 1501
+from_config(dict(model_type='t5'), (4, 3)).program() ~ `rows`
+Block(rows=[True, False], looks_at=[True, True]) ~ `looks_at` must have no token
+Block(rows=[0, 1]) ~ `rows`
+Block(looks_at=[True, False]) ~ `looks_at`
+Block(SelfAttention(), None, 'sandwich', rows=[True, False]) ~ `rows` must be None
+Transformer(np.eye(3), [Block(rows=[True, False])]) ~ `rows` must have shape (3,)
+Transformer(np.eye(2), [Block(SelfAttention(2, mask='causal'), rows=[True, False],
+    looks_at=[False, True])]) ~ `mask` must be None
 hellinger(G, 5) ~ `q`
 wasserstein('a', G) ~ `p`
 total_variation(ScaleMixture([0.0, 1.0]), G) ~ `p` must have a density

@@ -167,7 +167,7 @@ def p_values(a, ours, kind, size):
 @pytest.mark.power("distribution functions a fifth apart")
 def test_both_passes_are_those_of_a_module():
     "Entropies, Gram entries of outputs and gradients, and the size of each gradient."
-    assert p_values(LATENT, LATENT, "deepseek_v3", 300).min() > 1e-8
+    assert p_values(LATENT, LATENT, "deepseek_v3", 150).min() > 1e-8
 
 
 @pytest.mark.torch
@@ -181,7 +181,7 @@ def test_both_passes_are_those_of_modules(kind, a):
     assert p_values(a, a, kind, size).min() > 1e-8
     fields = {name: getattr(a, name) for name in a.__dataclass_fields__}
     assert p_values(a, PerHead(**fields), kind, size).min() < 1e-8
-    for wrong in (dict(keys=5), dict(var_kr=10.0), dict(norm=Norm("rms", 1.0))):
+    for wrong in (dict(keys=3), dict(var_kr=10.0), dict(norm=Norm("rms", 3.0))):
         assert p_values(a, replace(a, **wrong), kind, size).min() < 1e-8
 
 
