@@ -107,7 +107,7 @@ def test_captions_name_panels_by_their_letters(page):
     "On a phone nothing is left or right of anything."
     for said, frames in captions(page):
         caption = said.get("fig-cap", "")
-        named = re.findall(r"\(([a-z])(?:–([a-z]))?\)", caption)
+        named = re.findall(r"(?<!\w)\(([a-z])(?:–([a-z]))?\)", caption)
         letters = "abcdefghijklmnopqrstuvwxyz"[: len(frames)]
         assert len(frames) < 2 or not SIDES.search(caption), caption
         assert len(frames) > 1 or "**(a)**" not in caption, caption
