@@ -192,13 +192,13 @@ SAID = {
     ),
     "two stacks": (
         lambda: made("WhisperModel", **SPOKEN),
-        "no part `encoder_attn` in its block",
+        "one stack of blocks, got an encoder with a decoder",
     ),
     "torch's two stacks": (
         lambda: nn.Transformer(32, 2, 1, 1, 64).eval(),
         "one stack of blocks, got attention outside",
     ),
-    "T5's encoder": (encoder_of_t5, "scores without learned biases"),
+    "T5's encoder": (encoder_of_t5, "an encoder of torch or of a supported family"),
     "characters": (
         lambda: made(
             "CanineModel",

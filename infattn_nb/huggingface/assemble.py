@@ -251,6 +251,8 @@ def _promised(given, own, s, roles):
     if not isinstance(given, (Config, Network)):
         given = Config.read(given)
     if isinstance(given, Config):
+        if given.has_two_texts: # the module is the encoder alone
+            given = given.of_stack("encoder")
         given.check()
         blocks = given.blocks([range(s - _more(given, [0]))])
         return {k: given.std(k) for k in roles}, tuple(blocks)

@@ -29,7 +29,8 @@ from ..numerics import checks
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, Head
 from .families import MODELS, READY
 from .families import named_in, near, nearest_family
-from .recognise import alibi, buckets_of, gate_of, in_chunks, windowed
+from .recognise import alibi, buckets_of, gate_of
+from .recognise import in_chunks, windowed
 from .measure import clamped
 
 # %% ../../nbs/huggingface/config.ipynb #co-entries
@@ -591,7 +592,8 @@ class Config(Entries):
         @cache # equal layers are one object
         def block(kind, scale, turns, has_experts, is_bare):
             far = self.window if kind == "sliding_attention" else None
-            rotary, size = (None, 1.)
+            rotary = None
+            size = 1.
             if turns and not family.latent:
                 rotary, size = self.rotary(kind, m, lengths)
             normed = self.has_qk_norm and (turns or not family.rotates_first)
@@ -646,9 +648,9 @@ class Config(Entries):
                             "a latent has fewer coordinates than a token")
         rotary, size = self.rotary(kind, d, lengths)
         if size != 1:
-            self.reject("rope_parameters", "leave the size of rotated coordinates as it "
-                        "is", f"a factor of {size:.4g}", "pass equal mscale and "
-                        "mscale_all_dim")
+            self.reject("rope_parameters", "not change the size of rotated coordinates",
+                        f"a factor of {size:.4g}",
+                        "pass equal mscale and mscale_all_dim")
         rope, _ = self.rope_of(kind)
         if (rope.get("rope_type", "type") or "default") != "default":
             whole = rope.get("mscale_all_dim") or 0.
@@ -1097,7 +1099,8 @@ def _flat(config, family): # a dict
     for name in family.nested.split():
         inner = config.get(name)
         if isinstance(inner, dict):
-            found |= {k: x for k, x in inner.items() if k not in (*_WIDTH, "rope_theta")}
+            other = *_WIDTH, "rope_theta"
+            found |= {k: x for k, x in inner.items() if k not in other}
     return found
 
 # %% ../../nbs/huggingface/config.ipynb #co-labels

@@ -24,7 +24,8 @@ from .measure import given_biases, warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family
 from .families import CORRECTION, Tensor, is_in, is_norm
 from .families import biases_apart, neighbours_apart
-from .recognise import alibi, buckets_of, gate_of, in_chunks, windowed
+from .recognise import alibi, buckets_of, gate_of
+from .recognise import in_chunks, windowed
 from .measure import REMEDY, activation_of, as_array
 from .measure import clamped, explicit
 from .measure import first_of
@@ -167,8 +168,8 @@ def parts_of(found, # Recognised
             ): # Parts
     "Description of a block, read tensor by tensor."
     if FAMILIES[found.kind].latent:
-        checks.reject("module", "attend with plain queries and keys", "latent attention",
-                      "read its config, with from_config")
+        checks.reject("module", "attend with plain queries and keys",
+                      "latent attention", "read its config, with from_config")
     layer_of_q = next(path for path, x in found.tensors.items() if "q" in x.roles)
     a = reach(block, layer_of_q.removesuffix(".weight").rpartition(".")[0])
     check_parts(block, found.tensors)
@@ -385,7 +386,8 @@ def heads_of(n, H, m, groups, qk_norms, like, gain=1., **others):
     return SelfAttention(
         H, None if m*H == n else m, groups if groups != H else None,
         qk_norm=norm_of(qk_norms, like, gain),
-        joint_norm=bool(qk_norms) and len(getattr(qk_norms[0], "weight", range(m))) != m,
+        joint_norm=bool(qk_norms)
+        and len(getattr(qk_norms[0], "weight", range(m))) != m,
         **others)
 
 _HOLDERS = "", *FAMILIES_TOML["activation_holders"].split()

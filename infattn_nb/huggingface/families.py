@@ -27,8 +27,8 @@ READY = FAMILIES_TOML["ready"]
 # %% ../../nbs/huggingface/families.ipynb #fa-shared
 EMBEDDINGS = "word", "position", "type", "class", "patch"
 STACKS = "encoder", "decoder", "cross" # parts of the tensors of two stacks
-LAYOUTS = ("out", "in", "heads", "quarters", "experts", "experts_in", "experts_apart_in",
-           "experts_flat", "experts_flat_in")
+LAYOUTS = ("out", "in", "heads", "quarters", "experts", "experts_in",
+           "experts_apart_in", "experts_flat", "experts_flat_in")
 
 class Tensor(NamedTuple):
     "Contents of a tensor of a family."

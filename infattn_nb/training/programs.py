@@ -743,10 +743,12 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
                     dense=True if single else dense, entrywise=rule.entrywise,
                     dtype=np.float32 if single else float)
     plan = plan.training(_trained(plan, matrices))
-    if rule.entrywise and dense is False and any(W in plan.shapes for W in plan.trained):
+    entries = rule.entrywise and any(W in plan.shapes for W in plan.trained)
+    if entries and dense is False:
         name = type(rule).__name__
-        checks.reject("dense", f"be True or None for {name}", False, f"{name} acts entry "
-                      "by entry, so the matrices that it trains must be explicit")
+        checks.reject("dense", f"be True or None for {name}", False,
+                      f"{name} acts entry by entry, so the matrices that it trains "
+                      "must be explicit")
     given = _given(plan, init)
     N = _how_many(plan, size, init, given, batch_size is not None and batches == "own")
     factors = _factors(plan, rate_factors, rule)

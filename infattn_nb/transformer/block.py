@@ -16,7 +16,8 @@ from .attention import AttentionRecord, SelfAttention
 from .experts import Experts, ExpertsRecord
 from .latent import LatentAttention, LatentRecord
 from .mlp import FeedForward
-from .parts import ATTENTION_MATRICES, DISTANCE, INTO_LATENTS, ROUTER, SHARED
+from .parts import ATTENTION_MATRICES, DISTANCE, INTO_LATENTS
+from .parts import ROUTER, SHARED
 from .parts import SINK, Cotangent, Norm, Part
 from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import divided, inverse, root, spanned, square, thin

@@ -286,7 +286,8 @@ class LatentAttention(Branch):
             as in `SelfAttention.backward`
         """
         _, A, Q, K, V, shared, latent, of_queries = record[2:]
-        h, d = self.heads, self.value_width
+        h = self.heads
+        d = self.value_width
         positions = dY.positions
         dO = np.sqrt(self.var_o/(h*d))*(drawn.ξ + M[:, None] @ drawn.B)
         dP = self._score_factor*through_softmax(A, dO @ V.mT)

@@ -17,7 +17,8 @@ import numpy as np
 from .attention import positions_of
 from .latent import LatentAttention
 from .block import Block, altered
-from .parts import BIASES, CACHE, INTO_LATENTS, MATRICES, SHARED, SINK, Norm
+from .parts import BIASES, CACHE, INTO_LATENTS
+from .parts import MATRICES, SHARED, SINK, Norm
 from .parts import Part
 from .stream import Gradient, Projection, Stream, add
 from .stream import given_embeddings

@@ -54,7 +54,7 @@ def test_latent_attention_has_chains_and_gradients(ask):
         (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
         (DEEPSEEK | dict(kv_lora_rank=65), "must be at most the width 64, got 65"),
         (DEEPSEEK | dict(q_lora_rank=65), "must be at most the width 64, got 65"),
-        (DEEPSEEK | dict(rope_parameters=YARN), "leave the size of rotated coord"),
+        (DEEPSEEK | dict(rope_parameters=YARN), "not change the size of rotated coord"),
         (LLAMA | dict(num_attention_heads=13), "must divide the width 64, got 13"),
         (LLAMA | dict(num_key_value_heads=3), "must divide the 4 heads"),
         (PHI, "qk_layernorm"),
