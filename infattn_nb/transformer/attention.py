@@ -631,7 +631,7 @@ class SelfAttention(Branch, AttentionSpec):
             B = np.sqrt(self.head_variance)*record.AV
         if m == np.inf:
             flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
-            ξ = flat.reshape(b, -1, h, p).swapaxes(1, 2)
+            ξ = flat.reshape(b, flat.shape[1], h, p).swapaxes(1, 2)
         else:
             ξ = dY.C[:, None] @ rng.standard_normal((b, h, k, p))
         beyond = None
