@@ -178,6 +178,8 @@ def test_both_passes_are_those_of_a_module():
 def test_both_passes_are_those_of_modules(kind, a):
     "And wrong variants are not: a key per head, no norm, tied or other sizes."
     size = 3000
+    if kind != "deepseek_v3":
+        a = replace(a, heads=4)  # these modules want a divisor of their width
     assert p_values(a, a, kind, size).min() > 1e-8
     fields = {name: getattr(a, name) for name in a.__dataclass_fields__}
     assert p_values(a, PerHead(**fields), kind, size).min() < 1e-8
