@@ -70,7 +70,6 @@ def verified(module, # a module, as for read_module
 def verified_pair(module, # an encoder with a decoder, as in transformers
                   config, # its Config
                   given, # matrices (in, out) and biases of each block
-                  last_norm, # a Norm after the decoder, or None
                   remedy, # advice if results differ
                  ): # None; ValueError if the results differ
     "Run a module on a source and a target, and compare both outputs with its blocks."
@@ -85,14 +84,10 @@ def verified_pair(module, # an encoder with a decoder, as in transformers
     if config.family.main_input:
         shape = _shape_of_sound(config)
         inputs = {config.family.main_input: tensor(rng.standard_normal(shape).tolist())}
-    ends = [getattr(stack, name)[0] for stack in (module.get_encoder(),
-                                                  module.get_decoder())
-            for name in ("layers", "block") if hasattr(stack, name)]
-    last = [getattr(stack, name)[-1] for stack in (module.get_decoder(),)
-            for name in ("layers", "block") if hasattr(stack, name)]
+    E, D = map(_layers_of, (module.get_encoder(), module.get_decoder()))
     with in_eval_mode(module):
         seen = watched(lambda: module(**inputs, decoder_input_ids=target),
-                       [*ends, *last])
+                       [E[0], D[0], D[-1]])
     entered = seen.entered[:2]
     lengths = [len(x) for x in entered]
     x = np.concatenate(entered)
@@ -103,9 +98,13 @@ def verified_pair(module, # an encoder with a decoder, as in transformers
     for name, a, b in zip(("encoder", "decoder"), ours, theirs):
         far = np.linalg.norm(a - b)/max(float(np.linalg.norm(b)), 1e-300)
         if not far < (.05 if rounding(like) > 1e-3 else 1e-3):
-            checks.reject("module", f"have an {name} that runs like its config"
-                          .replace("an dec", "a dec"), f"an output that differs by "
-                          f"{100*far:.2g} %", remedy)
+            checks.reject("module", "have stacks that run like its config",
+                          f"a difference of {100*far:.2g} % after the {name}", remedy)
+
+def _layers_of(stack):
+    "The layers of an encoder or of a decoder."
+    return next(getattr(stack, name) for name in ("layers", "block")
+                if hasattr(stack, name))
 
 def _shape_of_sound(config):
     "Shape of one spectrogram, before the convolutions of a speech model."

@@ -598,7 +598,7 @@ def _run(t, module, places, left):
     if t.texts_of_blocks:
         given = [Held(t, l, places).given for l in range(len(t.blocks))]
         try:
-            verified_pair(module, source.config, given, t.last_norm,
+            verified_pair(module, source.config, given,
                           "its weights were restored; pass verify=False")
         except ValueError:
             if not left:

@@ -16,8 +16,8 @@ from ..nonlinearities import softmax
 from ..numerics import checks
 from ..numerics.linalg import root, square
 from ..numerics.softmax import through_softmax
-from .attention import Rotary, positions_of
-from .parts import Branch, Cotangent, Norm, Pullback
+from .attention import AttentionBranch, Rotary, positions_of
+from .parts import Cotangent, Norm, Pullback
 
 # %% ../../nbs/transformer/latent.ipynb #la-record
 class LatentRecord(NamedTuple):
@@ -43,7 +43,7 @@ class Sent(NamedTuple):
 # %% ../../nbs/transformer/latent.ipynb #la-class
 @checks.completes()
 @dataclass(frozen=True, eq=False, repr=False)
-class LatentAttention(Branch):
+class LatentAttention(AttentionBranch):
     r"""Attention whose keys and values are linear images of a latent of finite rank.
 
     The latent of a token x is $c=\mathrm{norm}(W_{DKV}x)$, of rank r. Keys and values
@@ -107,57 +107,12 @@ class LatentAttention(Branch):
             checks.reject("rotary_width", "be even", self.rotary_width,
                           "pairs of coordinates are rotated")
         checks.kind(self.rotary, Rotary, "rotary", "pass e.g. Rotary(1e4)")
+        self._check_rotary(self.rotary_width)
         checks.kind(self.norm, Norm, "norm", "pass e.g. Norm('rms', 1e-6)")
         checks.put(self, score_scale=checks.number(self.score_scale, "score_scale"))
-        if isinstance(self.mask, str):
-            checks.mask_word(self.mask)
-        elif self.mask is not None:
-            mask = np.asarray(self.mask)
-            if mask.dtype != bool or mask.ndim != 2 or len(set(mask.shape)) > 1:
-                checks.reject("mask", "be booleans of shape (s, s)",
-                              f"{mask.dtype} {mask.shape}", "True = may attend")
-            checks.put(self, mask=mask)
+        self._check_mask()
         checks.variances(self, "var_dkv", "var_kr", "var_dq", "var_q", "var_k", "var_v",
                          "var_o")
-
-    def allowed(self, seq_len: int, texts: Any = None) -> np.ndarray | None:
-        """Which rows may attend to which columns, (s, s); None = all.
-
-        Parameters
-        ----------
-        seq_len
-            number of tokens
-        texts
-            label of the text of each token, (s,); there is no attention between texts
-        """
-        found = None
-        if isinstance(self.mask, str):
-            found = np.tri(seq_len, dtype=bool)
-        elif self.mask is not None:
-            found = self.mask
-        if texts is None:
-            return found
-        same = np.equal.outer(texts, texts)
-        return same if found is None else found & same
-
-    def check_tokens(self, seq_len: int, texts: Any = None) -> None:
-        """Raise ValueError if a mask does not fit the tokens.
-
-        Parameters
-        ----------
-        seq_len
-            number of tokens
-        texts
-            label of the text of each token, (s,)
-        """
-        if isinstance(self.mask, np.ndarray) and len(self.mask) != seq_len:
-            checks.reject("mask", f"have shape ({seq_len}, {seq_len})", self.mask.shape,
-                          "pass one row per token")
-        allowed = self.allowed(seq_len, texts)
-        if allowed is not None and not allowed.any(1).all():
-            checks.reject("mask", "let every token attend to at least one token of its "
-                          "own text", f"empty row {int(np.argmin(allowed.any(1)))}",
-                          "let it attend to itself")
 
     def check_width(self, n: float) -> None:
         """Raise ValueError if a rank exceeds the width.

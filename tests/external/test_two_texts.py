@@ -73,7 +73,7 @@ def test_broken_variants_are_rejected(kind, name, monkeypatch):
     net = from_config(c, (SOURCE, TARGET))
     module = model(c)
     monkeypatch.setattr(Config, "blocks", changed(*BROKEN[kind][name]))
-    with pytest.raises(ValueError, match="that runs like its config"):
+    with pytest.raises(ValueError, match="that run like its config"):
         initialise(net, module, 0)
 
 
@@ -255,3 +255,19 @@ def test_the_source_receives_no_gradient_behind_the_last_cross_attention():
 def test_modules_are_read_by_their_configs():
     with pytest.raises(TypeError, match="from_config"):
         from_torch(model(config("bart")), texts=4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", ["t5", "mt5"])
+def test_the_head_has_the_factor_of_its_module(kind, tied):
+    "T5 divides what enters a tied head by the root of the width; mT5 does not."
+    c = config(kind, tie_word_embeddings=tied)
+    module = model(c)
+    entered = []
+    module.lm_head.register_forward_hook(lambda part, x, y: entered.append(x[0]))
+    about = dict(input_ids=torch.tensor([SOURCE]), output_hidden_states=True)
+    seen = module(decoder_input_ids=torch.tensor([TARGET]), **about)
+    ratio = entered[0] / seen.decoder_hidden_states[-1]
+    scale = from_config(c, (SOURCE, TARGET)).source.head.scale
+    assert (ratio - scale).abs().max() < 1e-5
+    assert (scale == 1) == (kind == "mt5" or not tied)
