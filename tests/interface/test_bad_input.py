@@ -351,7 +351,7 @@ LatentAttention(0) ~ `heads` must be
 LatentAttention(2, keys=0) ~ `keys` must be
 LatentAttention(2, queries=0) ~ `queries` must be
 LatentAttention(2, rotary_width=3) ~ `rotary_width` must be even, got 3
-LatentAttention(2, rotary=Rotary(share=0.5), rotary_width=2) ~ `rotary` must rotate an even number
+LatentAttention(2, rotary=Rotary(share=0.5), rotary_width=2) ~ an even number of coord
 LatentAttention(2, mask=np.eye(3)) ~ `mask` must be booleans of shape (s, s)
 LatentAttention(2, norm='rms') ~ `norm` must be a Norm
 LatentAttention(2, var_kr=-1.0) ~ `var_kr` must be
