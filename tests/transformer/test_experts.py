@@ -171,6 +171,21 @@ def test_gates_of_random_logits(gate):
         np.testing.assert_allclose(down, slope, atol=1e-6)
 
 
+@pytest.mark.parametrize("n", [24, np.inf])
+def test_a_weight_of_the_input_of_relu_units_is_one_of_their_output(n):
+    "ReLU without biases is homogeneous; both passes agree for each seed."
+    mlp = FeedForward(2, "relu", var_1=2.0, var_2=1.5)
+    found = []
+    for gate in ("input", "sigmoids"):
+        block = Block(None, Experts(4, 2, mlp, gate=gate, var_r=1.5))
+        net = Transformer(G, [block] * 2, random_embeddings=True, final_norm=True)
+        g = net.gradients(n, 20, 3, readout="mean")
+        sizes = [g.squared_unit_norms[name] for name in ("r", "1", "2")]
+        of_tokens = [x.reshape(20, -1) for x in (g.gram, g.inner, g.chain.gram)]
+        found.append(np.column_stack([*sizes, *of_tokens]))
+    np.testing.assert_allclose(*found, rtol=1e-6, atol=1e-9)
+
+
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("n", [64, np.inf])
 def test_the_router_passes_on_the_slope_along_the_logits(gate, n):

@@ -12,6 +12,7 @@ from scipy.stats import ks_2samp
 from infattn_nb import Block, Norm, Transformer
 from infattn_nb.transformer import LatentAttention, embedding_cov
 from infattn_nb.transformer.block import BlockRecord
+from infattn_nb.transformer.parts import Cotangent
 
 G = embedding_cov([0, 1, 0, 2], 1.0, 0.3)
 S, N = len(G), 12
@@ -185,6 +186,82 @@ def test_both_passes_are_those_of_modules(kind, a):
     assert p_values(a, PerHead(**fields), kind, size).min() < 1e-8
     for wrong in (dict(keys=3), dict(var_kr=10.0), dict(norm=Norm("rms", 3.0))):
         assert p_values(a, replace(a, **wrong), kind, size).min() < 1e-8
+
+
+def turned(x):
+    "Pairs of coordinates as complex numbers, rotated by position; here one pair."
+    torch = pytest.importorskip("torch")
+    z = torch.complex(x[..., 0], x[..., 1])
+    z = z * torch.exp(1j * torch.arange(x.shape[-2]).double())
+    return torch.stack([z.real, z.imag], dim=-1)
+
+
+def differentiated(a, record, drawn, M, rng):
+    "Gradients by autograd, with matrices drawn given the record."
+    torch = pytest.importorskip("torch")
+    leaves = [record.Q, record.latent, record.shared]
+    Q, latent, shared = (torch.tensor(x, requires_grad=True) for x in leaves)
+    C = latent / ((latent**2).mean(-1, keepdim=True) + a.norm.eps).sqrt()
+    C = C / a.keys**0.5
+    factor = C.detach()[:, None]
+    inverse = torch.linalg.pinv(factor)
+    matrices, images = [], []
+    for X, variance in ((record.K, a.var_k), (record.V, a.var_v)):
+        N = variance**0.5 * rng.standard_normal((*X.shape[:2], a.keys, X.shape[-1]))
+        N = torch.tensor(N)
+        W = inverse @ (torch.tensor(X) - factor @ N) + N
+        matrices.append(W.requires_grad_())
+        images.append(C[:, None] @ W)
+    K, V = images
+    d = a.head_width
+    P = Q[..., :d] @ K.mT + turned(Q[..., d:]) @ turned(shared).mT
+    P = P / (d + a.rotary_width) ** 0.5
+    assert (P - torch.tensor(record.scores)).abs().max() < 1e-9
+    A = P.masked_fill(torch.ones(S, S).triu(1).bool(), -torch.inf).softmax(-1)
+    g = torch.tensor(drawn.ξ + M[:, None] @ drawn.B)
+    factor = (a.var_o / (a.heads * a.value_width)) ** 0.5
+    (factor * g * (A @ V)).sum().backward()
+    return [x.grad.numpy() for x in (Q, latent, shared, *matrices)]
+
+
+def gram(x):
+    "Products of rows, over all axes between the first and the last two."
+    return (x @ x.mT).reshape(len(x), -1, S, S).sum(1)
+
+
+@pytest.mark.torch
+@pytest.mark.power("a mean 5 % too large")
+def test_backward_is_the_gradient_given_the_record(size=3000):
+    """Exactly where it is known; what the matrices of keys and values leave open has
+    the same mean of squares.
+    """
+    rng = np.random.default_rng(2)
+    R = np.broadcast_to(np.linalg.cholesky(G + 0.2 * np.eye(S)), (size, S, S))
+    C = np.broadcast_to(rng.standard_normal((S, 2)), (size, S, 2))
+    dY = Cotangent(C, C @ C.mT, R, R @ R.mT, N, np.arange(S))
+    record = PLAIN.forward(R, N, rng)
+    drawn = PLAIN.fresh(record, dY, rng)
+    M = np.broadcast_to(rng.standard_normal((S, S)), (size, S, S))
+    sizes, pulls = PLAIN.backward(record, drawn, M, dY)
+    dQ, d_latent, d_shared, *of_matrices = differentiated(PLAIN, record, drawn, M, rng)
+    inner = d_latent @ record.latent.mT + (d_shared @ record.shared.mT)[:, 0]
+    np.testing.assert_allclose(pulls[0].inner, inner, atol=1e-8)
+    np.testing.assert_allclose(pulls[1].inner, (dQ @ record.Q.mT).sum(1), atol=1e-8)
+    np.testing.assert_allclose(pulls[1].cov, PLAIN.var_q * gram(dQ), atol=1e-8)
+    for name, d in zip("kv", of_matrices, strict=True):
+        norms = np.einsum("bhij,bhij->b", d, d)
+        np.testing.assert_allclose(sizes[name].sum((1, 2)), norms, rtol=1e-6)
+    cov = PLAIN.var_dkv * gram(d_latent) + PLAIN.var_kr * gram(d_shared)
+    np.testing.assert_allclose(sizes["kr"], dY.G * gram(d_shared), atol=1e-8)
+    found = np.stack([pulls[0].cov - cov, sizes["dkv"] - dY.G * gram(d_latent)])
+    error = found.std(1) / size**0.5
+    assert (abs(found.mean(1)) < 6 * error + 1e-12).all()
+
+
+def test_fan_ins_are_the_lengths_of_the_rows():
+    own = dict(o=24, k=6, v=6, dkv=N, kr=N)
+    assert {k: PLAIN.fan_in(k, N) for k in PLAIN.matrices} == own | {"q": N}
+    assert {k: LATENT.fan_in(k, N) for k in LATENT.matrices} == own | {"q": 5, "dq": N}
 
 
 @pytest.mark.power("a variance 10 % too large")
