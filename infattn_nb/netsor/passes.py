@@ -476,11 +476,19 @@ class PassPlan:
         "Number of vectors that a matrix multiplies."
         return sum(g.k for g in self.stacks.uses.get(W, ()))
 
+    def directions(self, W):
+        "Number of vectors that a matrix multiplies in a training, and its transpose."
+        rows = self.rows(W)
+        moving = sum(g.k for g in self.stacks.uses[W]
+                     if any(b in self.moving for b in bases(g.args[0])))
+        a_step = moving + (rows if W in self.trained else 0)
+        return rows + a_step*self.steps
+
     def use(self, W): # Use
         "The products that are computed with a matrix."
         rows = self.rows(W)
         if not self.apart:
-            return Use(rows, rows, self.steps)
+            return Use(rows, rows, self.directions(W) if self.steps else 0)
         reach = self.reach(True)
         pairs = [len(reach.pairs[g]) for g in self.stacks.uses.get(W, ())
                  if g in reach.pairs and reach.edges[g][0]]

@@ -229,12 +229,8 @@ def needs(plan, steps, networks, moments): # Needs
     stored = (2 + moments)*vectors
     work = 0.
     for W, (r, c) in plan.shapes.items():
-        products = plan.stacks.uses[W]
         rows = plan.rows(W)
-        moving = sum(g.k for g in products
-                     if any(b in plan.moving for b in bases(g.args[0])))
-        a_step = moving + (rows if W in plan.trained else 0)
-        in_all = rows + a_step*(steps + 1)
+        in_all = plan.directions(W)
         if plan.is_explicit(W, networks) or plan.dense is None and (
                 explicit_is_cheaper((r, c), in_all)):
             stored += (2 + moments)*r*c
@@ -738,8 +734,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     patience = _patience(patience, y_watch)
     checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
+    passes = steps if batch_size is None else -(-steps*batch_size//len(table))
     plan = PassPlan(program, table.views(slice(None))[0], n, others=watched,
-                    steps=max(steps, 1), widening=widening,
+                    steps=max(passes, 1), widening=widening,
                     dense=True if single else dense, entrywise=rule.entrywise,
                     dtype=np.float32 if single else float)
     plan = plan.training(_trained(plan, matrices))

@@ -5,7 +5,7 @@ import pytest
 from conftest import BEYOND_THEOREM, nightly
 from revealed_cases import p_of_law, trained
 
-from infattn_nb import Program
+from infattn_nb import Program, train
 from infattn_nb.netsor import mlp
 from infattn_nb.netsor.gradients import finite_tangents
 from infattn_nb.netsor.passes import PassPlan, ProgramNetworks
@@ -65,6 +65,23 @@ def test_directions_are_counted_before_they_are_drawn(inputs, n=40):
     wide = PassPlan(p, [f], 10**4, apart=True)
     assert not any(wide.is_explicit(W, 1) for W in p.matrices)
     assert Use(9, 9).starts_explicit((9, 9), 1)
-    assert Use(1, 1, steps=0).starts_explicit((64, 64), 100) is False
+    assert not Use(1, 1).starts_explicit((64, 64), 100)
     assert Use(1, 1).starts_explicit((64, 64), 1)
-    assert not Use(1, 1, steps=10).starts_explicit((4096, 4096), 1)
+    assert not Use(1, 1, in_all=1365).starts_explicit((4096, 4096), 1)
+    assert Use(1, 1, in_all=1366).starts_explicit((4096, 4096), 1)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_directions_of_a_training_are_counted_before(steps, n=400, inputs=2):
+    p = Program()
+    f = p.readout() @ tanh(mlp(p, p.inputs(np.eye(inputs)), 3, activation=tanh))
+    run = train(
+        p, f, np.zeros(inputs), width=n, steps=steps, size=1, rng=0, learning_rate=0.01,
+        dense=False, verbose=False,
+    )  # fmt: skip
+    plan = PassPlan(p, [f], n, steps=steps)
+    (block,) = run._blocks
+    for W in p.matrices[:-1]:
+        M = block.networks[0].matrices[W]
+        last = inputs * (W is not p.matrices[0])  # perhaps the outputs at the end
+        assert 0 <= plan.directions(W) - M.right.count - M.left.count <= last
