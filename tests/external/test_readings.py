@@ -184,7 +184,7 @@ EXPERTS = {  # wrong in the mixture
     "llama4_text": dict(shared=None),
 }
 
-DAILY = ("granite", "gptj")
+DAILY = ("gptj",)
 
 
 def broken(kind, t):
@@ -746,7 +746,7 @@ def test_zero_is_a_variance(case):
     "distribution functions .25 apart: squared norms of .grad of q, o and 2 in two "
     "blocks"
 )
-@pytest.mark.long
+@pytest.mark.slow
 def test_promises_after_a_scan_are_those_of_the_weights():
     """A cell of a scan, written into a module: .grad is what `squared_weight_norms` and
     the report say of it, factors in the weights.
@@ -843,7 +843,7 @@ def test_biases_that_are_given():
         initialise(scaled(t, 1.0, 4.0), module, 0)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_biases_that_are_drawn():
     "Of families that start them at zero: as variances, and as a departure from that."
     module = model("gpt2")

@@ -330,6 +330,7 @@ def own(name, norm, n=64, H=4, L=2):
         ("an RMSNorm", "post"),
         ("an RMSNorm", "pre"),
         ("a boolean mask", "pre"),
+        ("a mask of floats", "pre"),
         ("a mask of floats", "post"),
     ),
 )

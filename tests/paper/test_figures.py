@@ -144,8 +144,8 @@ def test_heads_follow_the_asymptote():
 
 @pytest.mark.long
 def test_smallest_run():
-    "32 samples, one trial: every figure still draws."
-    for name in ("fig3a", "fig3b", "relu_a", "relu_b", "heads"):
+    "32 samples, one trial: figures of each kind still draw."
+    for name in ("fig3a", "relu_b", "heads"):
         data, fig = PLANS[name].figure(trials=1, samples=32)
         assert len(fig.axes) >= 1
         assert set(data["trial"]) <= {-1, 0}

@@ -122,6 +122,7 @@ def p_values(gate, skip, size, rng=0):
         [("softmax", 0.2), ("chosen", 1), ("sigmoid", 1), ("input", 0.2)],
         ("sigmoid", 1),
         ("chosen", 1),
+        ("input", 0.2),
     ),
 )
 def test_both_passes_are_torchs(gate, skip):
