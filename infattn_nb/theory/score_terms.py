@@ -65,7 +65,7 @@ def quadratic_form(c: ArrayLike) -> np.ndarray:
     Parameters
     ----------
     c
-        direction, (r,)
+        one factor per score, (r,)
 
     Returns
     -------
@@ -90,7 +90,7 @@ def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     gram
         Γ, (..., 2r, 2r)
     c
-        direction, (r,)
+        one factor per score, (r,)
 
     Returns
     -------
@@ -150,11 +150,11 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
     Parameters
     ----------
     program
-        Program
+        the network, as a program
     scores
         p1, …, pr; None = all sqrt scores
     width
-        n in [1, ∞]
+        width n, the number of coordinates, in [1, ∞]
     size
         number of draws, an int or a shape
     rng
@@ -278,7 +278,7 @@ class ExchangeableScores:
         program_or_gram
             Program, sampler, or Γ (2r, 2r): q1, k1, q2, k2, …
         c
-            direction, (r,)
+            one factor per score, (r,)
         scores
             scores of a Program; None = all its sqrt scores
         draws
