@@ -210,6 +210,11 @@ local function with_download(blocks) -- tools/pack_source.py writes both files
   return out
 end
 
+local function called(text) -- a signature without `-> None`; of a class, the call
+  text = text:gsub("%s*%->%s*None%s*:%s*$", ":")
+  return text:match("^def %u") and text:gsub("^def ", ""):gsub(":%s*$", "") or text
+end
+
 local function fitted(text) -- a signature in lines of 88 characters, its types without the modules they come from
   return (text:gsub("slice%(None, None, None%)", "slice(None)"):gsub("[%a_][%w_%.]*%.(%u[%w_]*)", "%1"):gsub("[^\n]+", function(line)
     if utf8.len(line) <= 88 then return end
@@ -234,7 +239,7 @@ function Pandoc(doc)
   local open, blocks, above = open_definitions(doc), pandoc.Blocks {}
   for _, block in ipairs(doc.blocks) do
     local signature = block.t == "CodeBlock" and above and above.t == "Header" and #block.classes == 1
-    if signature then above.classes:insert("documented"); block.text = fitted(block.text) end
+    if signature then above.classes:insert("documented"); block.text = fitted(called(block.text)) end
     local repeated = signature and open[stringify(above):match("[%w_]+$")]
     if not repeated and not (signature and says_nothing(block.text)) and not is_source_link(block) then blocks:insert(block) end
     above = block
