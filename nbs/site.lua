@@ -1,10 +1,10 @@
 -- What only the site needs, done while Quarto renders a page. Everything it knows of the project stands in settings.ini.
--- 1. Each page offers its notebook: tools/offer.py writes it into notebooks/, so the link works in every copy of the site, offline too.
+-- 1. Each page offers its notebook, at its end: tools/offer.py writes it into notebooks/, so the link works in every copy of the site, offline too.
 -- 2. Links to the code host appear only when settings.ini says `published = True`; names of code link to this copy of the pages, names of arguments nowhere.
 -- 3. Where the source of a function is open, its signature is not printed a second time above it.
 -- 4. A full stop or a comma stays on the line of its formula.
 -- 5. Where nbdev has made a link inside code, the name stays alone.
--- 6. A cell that only imports is folded: it can be copied, and does not stand before the picture.
+-- 6. A cell that only imports is folded, and stands with the code that follows.
 -- 6b. A folded check says how many assertions it holds.
 -- 6c. A fold says what its code makes.
 -- 7. While nothing is published the site serves its own source: under "Install" stands where.
@@ -150,6 +150,22 @@ local function in_both(above, below) -- summaries; nil: what the cell makes
   return above .. "; " .. below:gsub("^Check: ", "")
 end
 
+local function imports_with_code(blocks) -- imports stand with the code that follows, after the text that leads to it
+  local out, held = pandoc.Blocks {}
+  for _, block in ipairs(blocks) do
+    local code = block.t == "Div" and block.classes:includes("cell") and block.content[1]
+    local has_code = code and code.t == "CodeBlock" and code.classes:includes("cell-code")
+    local imports = has_code and code.attributes["code-summary"] == "Imports" and #block.content == 1
+    if held and has_code then
+      out:insert(held)
+      held = nil
+    end
+    if imports then held = block else out:insert(block) end
+  end
+  if held then out:insert(held) end
+  return out
+end
+
 local function in_one_fold(blocks) -- neighbouring folds with nothing to see between them
   local out = pandoc.Blocks {}
   for _, block in ipairs(blocks) do
@@ -194,6 +210,11 @@ local function with_download(blocks) -- tools/pack_source.py writes both files
   return out
 end
 
+local function called(text) -- a signature without `-> None`; of a class, the call
+  text = text:gsub("%s*%->%s*None%s*:%s*$", ":")
+  return text:match("^def %u") and text:gsub("^def ", ""):gsub(":%s*$", "") or text
+end
+
 local function fitted(text) -- a signature in lines of 88 characters, its types without the modules they come from
   return (text:gsub("slice%(None, None, None%)", "slice(None)"):gsub("[%a_][%w_%.]*%.(%u[%w_]*)", "%1"):gsub("[^\n]+", function(line)
     if utf8.len(line) <= 88 then return end
@@ -216,21 +237,21 @@ end
 
 function Pandoc(doc)
   local open, blocks, above = open_definitions(doc), pandoc.Blocks {}
-  local path = pandoc.Para {} -- the line under the title, to which links are added
   for _, block in ipairs(doc.blocks) do
     local signature = block.t == "CodeBlock" and above and above.t == "Header" and #block.classes == 1
-    if signature then above.classes:insert("documented"); block.text = fitted(block.text) end
+    if signature then above.classes:insert("documented"); block.text = fitted(called(block.text)) end
     local repeated = signature and open[stringify(above):match("[%w_]+$")]
     if not repeated and not (signature and says_nothing(block.text)) and not is_source_link(block) then blocks:insert(block) end
     above = block
   end
-  blocks:insert(1, path)
+  local path = pandoc.Para {} -- the last line
   for k, link in ipairs(here:match("%.ipynb$") and offer(here) or {}) do
     if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
     path.content:insert(link)
   end
+  if #path.content > 0 then blocks:insert(path) end
   doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation, CodeBlock = unlinked}
-  doc.blocks = in_one_fold(doc.blocks:walk {CodeBlock = folded_imports})
+  doc.blocks = in_one_fold(imports_with_code(doc.blocks:walk {CodeBlock = folded_imports}))
   doc.blocks = with_download(doc.blocks:walk {CodeBlock = counted_checks, Div = untyped, Table = function(table) return table:walk {Code = breakable} end})
   doc.blocks = doc.blocks:walk {Div = says_what_it_makes}
   return doc

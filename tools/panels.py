@@ -51,7 +51,9 @@ def panels_of(fig):
 
 
 def letter(panels):
-    "Write (a), (b), … in front of the titles of several panels."
+    "Write (a), (b), … in front of the titles of several panels, if one has ticks."
+    if not any(len(ax.get_xticks()) or len(ax.get_yticks()) for ax in panels):
+        return
     loc = "center" if any(ax.get_title() for ax in panels) else "left"
     for ax, sign in zip(panels, ascii_lowercase):
         title = ax.get_title(loc=loc)

@@ -133,12 +133,13 @@ def crumbs(contents, above=()):
     for entry in contents:
         if isinstance(entry, str):
             yield entry.removesuffix(".ipynb"), [*above]
-        elif "section" in entry:
+        elif isinstance(entry.get("contents"), list):
             yield from crumbs(entry["contents"], (*above, entry["section"]))
 
 
 MENU = yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))
-CRUMBS = dict(crumbs(MENU["website"]["sidebar"]["contents"]))
+PAGES_MENU, CODE_MENU = (menu["contents"] for menu in MENU["website"]["sidebar"])
+CRUMBS = dict([*crumbs(PAGES_MENU), *crumbs(CODE_MENU, ["Code"])])
 
 
 def functions(source, page):

@@ -57,11 +57,11 @@ class Attention(AttentionSpec, HasTokens):
     scaling
         "sqrt": QKᵀ/√m, "linear": QKᵀ/m
     var_q
-        σ_Q²
+        σ_Q², n times the variance of an entry of W_Q
     var_k
-        σ_K²
+        σ_K², n times the variance of an entry of W_K
     var_v
-        σ_V²
+        σ_V², n times the variance of an entry of W_V
     var_o
         σ_O², or one for each head (H,); the limit is then drawn, not integrated
     mask
@@ -144,7 +144,7 @@ class Attention(AttentionSpec, HasTokens):
         Parameters
         ----------
         width
-            n in [1, ∞]
+            width n, the number of coordinates, in [1, ∞]
 
         Returns
         -------
@@ -215,7 +215,7 @@ class Attention(AttentionSpec, HasTokens):
         Parameters
         ----------
         width
-            n in [1, ∞]
+            width n, the number of coordinates, in [1, ∞]
         size
             number of draws, an int or a shape
         rng
@@ -383,9 +383,9 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
     Parameters
     ----------
     layer
-        Attention
+        the attention layer
     width
-        n, finite
+        width n, the number of coordinates, finite
     size
         number of draws, an int or a shape
     rng

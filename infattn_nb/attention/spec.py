@@ -29,7 +29,7 @@ class Masked:
         Parameters
         ----------
         seq_len
-            tokens
+            number of tokens
         texts
             label of the text of each token, (s,); no attention between texts
         """
@@ -51,17 +51,17 @@ class AttentionSpec(Masked):
     Parameters
     ----------
     heads
-        H in [1, ∞]
+        number of heads H, in [1, ∞]
     head_width
         m, the columns of a head's W_Q: a number, np.inf, None = n/H, or "full" = n
     scaling
         "sqrt": scores QKᵀ/√m, "linear": QKᵀ/m
     var_q
-        σ_Q²
+        σ_Q², n times the variance of an entry of W_Q
     var_k
-        σ_K²
+        σ_K², n times the variance of an entry of W_K
     var_v
-        σ_V²
+        σ_V², n times the variance of an entry of W_V
     var_o
         σ_O², or one for each head (H,)
     mask

@@ -60,7 +60,7 @@ class TokenLaw(ABC):
         Parameters
         ----------
         width
-            n in [1, ∞]
+            width n, the number of coordinates, in [1, ∞]
 
         Returns
         -------
@@ -80,7 +80,7 @@ class TokenLaw(ABC):
         Parameters
         ----------
         width
-            n in [1, ∞]
+            width n, the number of coordinates, in [1, ∞]
         size
             number of draws, an int or a shape
         rng
@@ -117,7 +117,7 @@ class Tokens(TokenLaw):
     Parameters
     ----------
     seq_len
-        s
+        number of tokens, s
     activation
         φ: a Nonlinearity or a function, or the name of a ready-made function
     cov
@@ -186,7 +186,7 @@ class Tokens(TokenLaw):
         Parameters
         ----------
         n
-            n in [1, ∞]
+            width, in [1, ∞]
         size
             number of draws, or a tuple of sample axes
         rng
@@ -230,7 +230,7 @@ class Tokens(TokenLaw):
         Parameters
         ----------
         width
-            n in [1, ∞]
+            width n, the number of coordinates, in [1, ∞]
 
         Returns
         -------
@@ -256,7 +256,7 @@ class Tokens(TokenLaw):
         Parameters
         ----------
         n
-            n in [1, ∞]
+            width, in [1, ∞]
         exact
             True: never replace clip(C) by the identity
 
@@ -279,7 +279,7 @@ class Tokens(TokenLaw):
         Parameters
         ----------
         n
-            n, finite
+            width, finite
         b
             number of draws
         rng
@@ -305,7 +305,7 @@ class CommonTokens(Tokens):
     Parameters
     ----------
     seq_len
-        s
+        number of tokens, s
     activation
         φ, a Nonlinearity or a function
     cov
@@ -326,7 +326,7 @@ class CommonTokens(Tokens):
         Parameters
         ----------
         n
-            n, finite
+            width, finite
         b
             number of draws
         rng

@@ -394,9 +394,9 @@ def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18
     Parameters
     ----------
     layer
-        Attention
+        the attention layer
     width
-        n in [1, ∞]
+        width n, the number of coordinates, in [1, ∞]
     i
         output; the default is the last
     draws
@@ -476,7 +476,7 @@ def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
     Parameters
     ----------
     samples
-        1-d
+        samples, in one dimension
     grid
         where to evaluate, any shape
     bins

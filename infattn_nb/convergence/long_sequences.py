@@ -131,7 +131,7 @@ def participation_moments(seq_len: float, score_sd: float, k: int = 4, *,
     seq_len
         number of tokens, a whole number, however large, e.g. ``2.**200``
     score_sd
-        τ in (0, 100]
+        standard deviation of a score, τ in (0, 100]
     k
         highest moment, at most 40
     logarithm
@@ -182,7 +182,7 @@ def mean_entropy(seq_len: float, score_sd: float) -> float:
     seq_len
         number of tokens, a whole number
     score_sd
-        τ in (0, 100]
+        standard deviation of a score, τ in (0, 100]
 
     Returns
     -------
@@ -207,7 +207,7 @@ def entropy(seq_len: int, score_sd: float, mesh: Mesh = FINE_MESH
     seq_len
         number of tokens, 2 ≤ s ≤ 2²⁰
     score_sd
-        τ in (0, 100]
+        standard deviation of a score, τ in (0, 100]
     mesh
         grids on which blocks are merged
 
@@ -257,7 +257,7 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     alpha
         α = 1/β in [0.01, 0.95]; for a finite sequence its effective α
     heads
-        H
+        number of heads, H
     """
     below = "above 1 the sequence is not frozen"
     α = checks.number(alpha, "alpha", "[0.01, 0.95]", below)
@@ -281,7 +281,7 @@ def effective_alpha(seq_len: float, score_sd: float) -> float:
     seq_len
         number of tokens ≥ 2, a whole number
     score_sd
-        τ in (0, 100]
+        standard deviation of a score, τ in (0, 100]
 
     Returns
     -------
@@ -379,7 +379,7 @@ def width_term(seq_len: float, score_sd: float) -> float:
     seq_len
         number of tokens, a whole number
     score_sd
-        τ in (0, 100]
+        standard deviation of a score, τ in (0, 100]
     """
     seq_len, τ = _row(seq_len, score_sd)
     if seq_len == 2 and τ > 1:

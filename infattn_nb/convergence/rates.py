@@ -59,7 +59,7 @@ def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
     Parameters
     ----------
     tokens
-        Tokens
+        the tokens
     step
         relative step of the derivatives in r², 1e-4…0.1
 
@@ -175,9 +175,9 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     Parameters
     ----------
     layer
-        Attention
+        the attention layer
     width
-        n
+        width n, the number of coordinates
     y
         points, any shape
     i
@@ -241,7 +241,7 @@ def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
     law
         ScaleMixture
     samples
-        N
+        number of samples, N
 
     Returns
     -------
@@ -264,7 +264,7 @@ def noise_floor(law: Any, samples: int) -> float:
     law
         one-dimensional law with `pdf` and `std`, symmetric about 0
     samples
-        N
+        number of samples, N
 
     Returns
     -------

@@ -107,7 +107,7 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     layer
         Attention with var_q = var_k; scaling is not used
     width
-        n in [1, ∞]
+        width n, the number of coordinates, in [1, ∞]
 
     Returns
     -------
@@ -152,12 +152,12 @@ DISTANCES = {"KL": kl_divergence, "TV": total_variation, "Hellinger": hellinger,
              "W1": wasserstein}
 
 def gaussian_limits(layer: Attention, i: int = -1) -> dict:
-    """Gaussians for infinitely many heads (eq. (6)) and scores divided by n (eq. (5)).
+    """Gaussians for infinitely many heads (P(6)) and scores divided by n (P(5)).
 
     Parameters
     ----------
     layer
-        Attention
+        the attention layer
     i
         output; the default is the last
 
@@ -183,7 +183,7 @@ def gaussian_distances(layer: Attention, i: int = -1, *,
     Parameters
     ----------
     layer
-        Attention
+        the attention layer
     i
         output; the default is the last
     return_error
@@ -277,11 +277,11 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
     Parameters
     ----------
     layer
-        Attention
+        the attention layer
     t
         thresholds > 0, any shape
     width
-        n in [1, ∞]
+        width n, the number of coordinates, in [1, ∞]
     i
         output; the default is the last
     inflate
@@ -353,7 +353,7 @@ class LimitErrorResult:
     Parameters
     ----------
     width
-        n
+        width n, the number of coordinates
     output
         (number of the output from 1, number of outputs)
     divergence

@@ -134,11 +134,11 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     Parameters
     ----------
     layer
-        Attention
+        the attention layer
     entries
         (Generator, shape) -> entries, mean 0 and variance 1
     width
-        n, finite
+        width n, the number of coordinates, finite
     size
         number of draws, an int or a shape
     rng
@@ -176,9 +176,9 @@ def positions(layer: Attention, width: float = np.inf) -> np.ndarray:
     Parameters
     ----------
     layer
-        Attention
+        the attention layer
     width
-        n
+        width n, the number of coordinates
 
     Returns
     -------
@@ -196,9 +196,9 @@ def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
     Parameters
     ----------
     seq_len
-        s
+        number of tokens, s
     slope
-        λ
+        bias per token of distance, λ
 
     Returns
     -------
@@ -215,7 +215,7 @@ def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     Parameters
     ----------
     seq_len
-        s
+        number of tokens, s
     ρ
         correlation of any two tokens, in [−1/(s − 1), 1]
 

@@ -47,7 +47,7 @@ class HierarchicalGaussian:
     sample
         (size, Generator) -> covariances (size, dim, dim)
     dim
-        s
+        number of coordinates, s
     variance
         (i, size, Generator) -> draws of S_ii, (size,)
     direct
@@ -87,7 +87,7 @@ class HierarchicalGaussian:
         Parameters
         ----------
         cov
-            S, (s, s)
+            the covariance S, (s, s)
         nearby
             matrices S, (s, s), for inputs changed by their errors; the largest change
             of a result is its error

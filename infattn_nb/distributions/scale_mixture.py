@@ -893,7 +893,7 @@ def mixture_of_heads(nodes: Sequence[tuple], heads: int = 1,
     nodes
         replicates [(u, w), …]: weighted points of one head's u
     heads
-        H
+        number of heads, H
     **options
         `sample` and `singular` of ScaleMixture
 

@@ -39,9 +39,9 @@ class RateTransfer:
     Parameters
     ----------
     widths
-        n, increasing
+        widths n, increasing
     learning_rates
-        η, increasing
+        learning rates η, increasing
     loss
         final loss, (widths, learning_rates, networks); ∞ where a network diverged,
         NaN for runs that an interruption left out
@@ -418,7 +418,7 @@ class CoordinateCheck:
     Parameters
     ----------
     widths
-        n, increasing
+        widths n, increasing
     steps
         numbers of steps after which changes are measured
     quantities

@@ -364,7 +364,7 @@ class Report:
     network
         the transformer, in its printed form
     width
-        n
+        width n, the number of coordinates
     size
         number of networks at each width
     labels

@@ -81,7 +81,7 @@ class Scan:
     transformer
         the scanned transformer; None for a table loaded from a file
     width
-        n
+        width n, the number of coordinates
     """
     table: Any
     transformer: Transformer | None = None

@@ -340,13 +340,13 @@ class CircuitDescent(DescentEstimator):
     Parameters
     ----------
     layers
-        L ≥ 1
+        number of layers, L ≥ 1
     heads
         H in every layer, finite
     var_qk
         σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo
-        σ_V²σ_O², in [0, ∞)
+        σ_V²σ_O², n² times the variances of entries of W_V and W_O, in [0, ∞)
     residual
         are there skip connections?
     norm

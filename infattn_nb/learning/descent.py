@@ -38,7 +38,7 @@ class AttentionDescent(DescentEstimator):
     var_qk
         σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo
-        σ_V²σ_O², in [0, ∞)
+        σ_V²σ_O², n² times the variances of entries of W_V and W_O, in [0, ∞)
     head_width
         m, width of queries, keys and values of every head, a whole number in [1, ∞]
     readout

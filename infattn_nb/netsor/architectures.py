@@ -36,7 +36,7 @@ def _builder(build: _Build) -> _Build:
 @_builder
 def mlp(program: Program, X: Any, layers: int = 2, *,
         activation: Any = relu, var_w: float = 1., var_b: float = 0.) -> Vector:
-    r"""MLP, $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; returns the last g (eq. (1)).
+    r"""MLP, $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; returns the last g (P(1)).
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def attention(program: Program, X: Any, heads: int = 1, *,
               low_rank: bool = False, scaling: str = "sqrt", var_q: float = 1.,
               var_k: float = 1., var_v: float = 1., var_o: float = 1.,
               mask: ArrayLike | str | None = None) -> Vector:
-    r"""The outputs of an attention layer of H heads (eqs. (2)–(4)).
+    r"""The outputs of an attention layer of H heads (P(2)–P(4)).
 
     Parameters
     ----------

@@ -181,7 +181,7 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
     Parameters
     ----------
     program
-        Program
+        the network, as a program
     vectors
         k vectors of equal length
     width
@@ -222,7 +222,7 @@ class ProgramTokens(TokenLaw):
         Parameters
         ----------
         program
-            Program
+            the network, as a program
         vectors
             vectors of the program that are the tokens, all of length n
 
@@ -293,7 +293,7 @@ class ProgramTokens(TokenLaw):
         Parameters
         ----------
         n
-            n in [1, ∞]
+            width, in [1, ∞]
         size
             number of draws, or the shape of an array of draws
         rng
@@ -315,7 +315,7 @@ class ProgramTokens(TokenLaw):
         Parameters
         ----------
         n
-            n, finite
+            width, finite
         b
             number of draws
         rng

@@ -519,7 +519,7 @@ class ProgramGradients:
     scores
         all scores of the program in its order, (size, r)
     width
-        n
+        width n, the number of coordinates
     error
         error of `tangent` at infinite width, (k, k); 0 if it is exact
     """
@@ -584,7 +584,7 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     Parameters
     ----------
     program
-        Program
+        the network, as a program
     outputs
         k outputs `R @ h` of readouts `R = program.readout()`
     width

@@ -27,7 +27,7 @@ def limit(program: Program, draws: int = 10_000, rng: Rng = 0) -> "Limit":
     Parameters
     ----------
     program
-        Program
+        the network, as a program
     draws
         number of sample paths of the scores, at least 16
     rng
@@ -59,7 +59,7 @@ class Limit:
     Parameters
     ----------
     program
-        Program
+        the network, as a program
     drawn
         the paths along which averages are taken
     """
@@ -175,7 +175,7 @@ class Limit:
         Parameters
         ----------
         scores
-            r scores
+            the r scores
 
         Returns
         -------

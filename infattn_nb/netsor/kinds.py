@@ -198,7 +198,7 @@ def flat(x): # (b, o, r, m) -> (b, o·r, m)
 # %% ../../nbs/netsor/kinds.ipynb #kn-attend
 @node
 class Attend(Sum):
-    r"$A V$ with $A = \mathrm{SoftMax}(P)$ row by row (eqs. (3), (4))."
+    r"$A V$ with $A = \mathrm{SoftMax}(P)$ row by row (P(3), P(4))."
     weights: Callable
     scores: tuple = () # blocks side by side, (k, rows of V)
     mask: np.ndarray | None = None # (k, rows of V), True = may attend; None = all

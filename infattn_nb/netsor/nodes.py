@@ -480,7 +480,7 @@ def made_of(h):
 # %% ../../nbs/netsor/nodes.ipynb #0f8779df
 @node
 class Score:
-    r"""Scores $Q K^\top/\sqrt m$ or, if `linear`, $Q K^\top/m$, for length m (eq. (2)).
+    r"""Scores $Q K^\top/\sqrt m$ or, if `linear`, $Q K^\top/m$, for length m (P(2)).
 
     Scores that are outputs, `plain`, are not divided. They form a block (a, b);
     `P[i]`, `P[:, j]` and `P[i, j]` are also blocks."""

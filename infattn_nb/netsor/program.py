@@ -52,9 +52,9 @@ class ReadoutsOf(list[Readout]):
         Parameters
         ----------
         size
-            D
+            number of numbers that are read out, D
         var
-            σ²
+            variance of an entry, σ²
         """
         count = checks.count(size, "size")
         return Readouts(tuple(self.program.readout(var=var) for _ in range(count)))
@@ -204,7 +204,7 @@ class Program:
         cov
             Σ_in, covariance of the vectors in each coordinate, (k, k)
         mean
-            μ_in, a number or (k,)
+            mean of the inputs, μ_in, a number or (k,)
         rows
             length of the vectors / width; 0: one number each
         name
@@ -391,7 +391,7 @@ class Program:
         name
             printed name; None = R1, R2, …
         var
-            σ²
+            variance of an entry, σ²
 
         Returns
         -------
@@ -499,7 +499,7 @@ class Program:
         return self._record(Nonlin(self, args, length, k, activation, scores))
 
     def score(self, q: Vector, k: Vector, scaling: str = "sqrt") -> Score:
-        r"""The score $q^\top k/\sqrt n$ or $q^\top k/n$ (eqs. (2), (5)).
+        r"""The score $q^\top k/\sqrt n$ or $q^\top k/n$ (P(2), P(5)).
 
         Parameters
         ----------
@@ -523,7 +523,7 @@ class Program:
         return self.scores(q, k, scaling)
 
     def scores(self, Q: Vector, K: Vector, scaling: str = "sqrt") -> Score:
-        r"""The scores $QK^\top/\sqrt n$ or $QK^\top/n$ (eqs. (2), (5)), or $QK^\top$.
+        r"""The scores $QK^\top/\sqrt n$ or $QK^\top/n$ (P(2), P(5)), or $QK^\top$.
 
         Parameters
         ----------
@@ -547,7 +547,7 @@ class Program:
 
     def attend(self, scores: Scores, values: Vectors, weights: Callable = softmax, *,
                mask: ArrayLike | str | None = None) -> Attend:
-        r"""The vectors $AV$, $A = \mathrm{SoftMax}(P)$ row by row (eqs. (3), (4)).
+        r"""The vectors $AV$, $A = \mathrm{SoftMax}(P)$ row by row (P(3), P(4)).
 
         Parameters
         ----------

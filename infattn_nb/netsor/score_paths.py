@@ -1104,7 +1104,7 @@ class Paths:
         """Parameters
         ----------
         program
-            Program
+            the network, as a program
         size
             number of paths
         rng

@@ -13,7 +13,7 @@ from .checks import ArrayLike
 
 # %% ../../nbs/numerics/softmax.ipynb #99f14d46
 def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
-    r"""The weights $e^{x_j}/\sum_k e^{x_k}$, for scores of any size (eq. (3)).
+    r"""The weights $e^{x_j}/\sum_k e^{x_k}$, for scores of any size (P(3)).
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def paper_layer(heads: int = 2, activation: Any = clip(100.),
     Parameters
     ----------
     heads
-        H
+        number of heads, H
     activation
         activation φ of the tokens
     **options

@@ -5,7 +5,7 @@ from .pseudo_lipschitz import (
     product as product,
     softmax_weight as softmax_weight,
 )
-from .score_clt import (
+from .score_terms import (
     ExchangeableScores as ExchangeableScores,
     cumulants as cumulants,
     quadratic_form as quadratic_form,

@@ -35,7 +35,7 @@ def averaged_constant(order: float, constant: float, moment: float) -> float:
     Parameters
     ----------
     order
-        d
+        order of the function, d
     constant
         C of ψ in all its arguments
     moment

@@ -42,7 +42,7 @@ def averages(program: Program, psi: Any, h: Vectors, width: float, *,
     Parameters
     ----------
     program
-        Program
+        the network, as a program
     psi
         ψ: a Nonlinearity, its name, or a function of k arrays
     h
@@ -87,7 +87,7 @@ def conditional_average(program: Program, psi: Any, h: Vectors, scores: ArrayLik
     Parameters
     ----------
     program
-        Program
+        the network, as a program
     psi
         ψ: a Nonlinearity, its name, or a function of k arrays
     h
@@ -119,7 +119,7 @@ def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *
     psi
         ψ: a Nonlinearity, its name, or a function of an array
     h
-        vector φ(g, p)
+        vector of the program, φ(g, p)
     at
         scores at which to evaluate, (m, r)
     width

@@ -47,7 +47,7 @@ def attention_mlp(cov: ArrayLike, *, texts: Sequence[Sequence[int]] | None = Non
         P texts of s tokens each, given by numbers from 0 to N − 1; None = one text of
         all tokens
     heads
-        H, finite
+        number of heads H, finite
     activation
         φ: a Nonlinearity, its name, or a function
     var_q, var_k
@@ -343,7 +343,7 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
         P texts of s tokens each, given by numbers from 0 to N − 1; the first token of
         each text attends. None = one text of all tokens
     heads
-        H, finite
+        number of heads H, finite
     activation
         φ, twice differentiable: a Nonlinearity, its name, or a function
     var_q, var_k
@@ -351,7 +351,7 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
     steps
         number of steps of gradient descent
     learning_rate
-        η > 0
+        learning rate, η > 0
     loss
         "squared" or "logistic", or an object as in training a program
     draws

@@ -181,7 +181,7 @@ class SGD(Optimizer):
     Parameters
     ----------
     momentum
-        μ in [0, 1)
+        share μ of the last step that is kept, in [0, 1)
     nesterov
         use Nesterov's momentum?
     weight_decay
@@ -264,9 +264,9 @@ class Adam(Optimizer):
     Parameters
     ----------
     betas
-        β₁, β₂ in [0, 1)
+        decay β₁, β₂ of the running means, each in [0, 1)
     eps
-        ε ≥ 0
+        number ε ≥ 0 added to the denominator
     weight_decay
         λ ≥ 0, or {matrix or trained vectors, or their name: λ}; AdamW shrinks the
         weights, Adam adds λ times the weights to the gradient
@@ -310,7 +310,7 @@ class Muon(Optimizer):
     Parameters
     ----------
     momentum
-        μ in [0, 1)
+        share μ of the last step that is kept, in [0, 1)
     nesterov
         use Nesterov's momentum?
     betas, eps

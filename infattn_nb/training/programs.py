@@ -600,14 +600,14 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     Parameters
     ----------
     program
-        Program
+        the network, as a program
     outputs
         P outputs `R @ h`, one for each row of the data, or P lists of D outputs, or a
         Table of outputs, for example from `program.logits`
     y
         targets (P,) or (P, D); for "logistic" 0 or 1, for "softmax" labels 0 … D − 1
     width
-        n, finite
+        width n, the number of coordinates, finite
     steps
         number of steps
     learning_rate

@@ -280,9 +280,9 @@ class SelfAttention(AttentionBranch, AttentionSpec):
     Parameters
     ----------
     heads
-        H
+        number of heads, H
     head_width
-        m in [1, ∞]; None is n/H
+        columns of a head, m in [1, ∞]; None is n/H
     groups
         number of groups; heads of a group share keys and values; None is one group per
         head
@@ -417,7 +417,7 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         R
             factors of the Gram matrices G of the branch's inputs, (b, s, q)
         width
-            n in [1, ∞]
+            width n, the number of coordinates, in [1, ∞]
         rng
             source of random numbers
         texts
@@ -874,7 +874,7 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         Parameters
         ----------
         seq_len
-            tokens
+            number of tokens
         n
             width, in [1, ∞]
         """

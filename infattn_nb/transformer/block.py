@@ -84,7 +84,7 @@ class Block(Part):
     parallel
         do both branches have the same input and enter the same sum?
     skip_scale, branch_scale
-        α and β
+        factors α of the skip connection and β of the branch
     bare_attention
         True: there is no norm before attention, as in the first block of ModernBERT
     rows
@@ -260,7 +260,7 @@ class Block(Part):
         Parameters
         ----------
         seq_len
-            tokens
+            number of tokens
         texts
             label of the text of each token, (s,)
         """

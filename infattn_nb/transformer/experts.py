@@ -408,7 +408,7 @@ class Experts(Branch):
         R
             factors of the Gram matrices G of the branch's inputs, (b, s, q)
         width
-            n in [1, ∞]
+            width n, the number of coordinates, in [1, ∞]
         rng
             source of random numbers
         keep
@@ -639,7 +639,7 @@ class Experts(Branch):
         Parameters
         ----------
         seq_len
-            tokens
+            number of tokens
         n
             width, in [1, ∞]
         """

@@ -116,7 +116,7 @@ class FeedForward(Branch):
         R
             factors of the Gram matrices G of the branch's inputs, (b, s, q)
         width
-            n in [1, ∞]
+            width n, the number of coordinates, in [1, ∞]
         rng
             source of random numbers
         keep
@@ -345,7 +345,7 @@ class FeedForward(Branch):
         Parameters
         ----------
         seq_len
-            tokens
+            number of tokens
         n
             width, in [1, ∞]
         """

@@ -89,9 +89,9 @@ class Transformer(Network):
         layers
             L, the number of blocks
         heads
-            H
+            number of heads, H
         head_width
-            m in [1, ∞]; None is n/H
+            columns of a head, m in [1, ∞]; None is n/H
         norm_placement
             "pre": norms before branches; "post": norms after sums; None: no norms
         kind

@@ -6,7 +6,7 @@ const CAPTION = "One infinitely wide layer, network by network. Its random score
   + "in this network. Averaged over networks it is not: the black curve, the limit. No network has a larger v than one that looks at a single token: "
   + "the ceiling v = 1. On the logarithmic axis the tails show, and thin lines for layers of width 16, 64 and 256 (stored for 2 and 4 tokens, up to 8 heads): "
   + "they approach the black curve, not the dashed Gaussian.";
-const HEIGHT = narrow() ? 130 : 280; // with both panels on one screen of a phone
+const [HEIGHT, LOW] = narrow() ? [200, 130] : [280, 280]; // with both panels on one screen of a phone
 const KEPT = 40, FIRST = 6, Y = linspace(-4, 4, 161);
 
 // Scores of one head are independent N(0, τ²) (unit tokens), its weights their softmax.
@@ -75,7 +75,7 @@ export default async function kernel(box, data) {
   const τ = slider("score standard deviation", table.tau, 2, x => x.toFixed(2), restart);
   const H = slider("heads", table.heads, 1, String, restart);
   const s = slider("tokens", table.tokens, 4, String, restart);
-  const axis = choice("vertical axis", ["linear", "logarithmic"], () => draw());
+  const axis = choice("vertical axis", ["linear", "logarithmic"], () => draw(), box.dataset.axis);
   const add = () => { networks.push(drawNetwork(τ.value, H.value, s.value)); if (networks.length > 400) networks.shift(); };
   const next = () => { add(); draw(); };
   const many = button("run", () => {
@@ -122,7 +122,7 @@ export default async function kernel(box, data) {
     const edges = linspace(0, 1.02, 41), counts = Array(40).fill(0);
     for (const x of variances) counts[Math.min(39, Math.floor(x/1.02*40))]++;
     const heights = counts.map(c => c/variances.length), top = 1.2*Math.max(...heights);
-    const P = panel({height: HEIGHT, x: [0, 1.02], y: [0, top], xlabel: "conditional variance v", ylabel: "share",
+    const P = panel({height: LOW, x: [0, 1.02], y: [0, top], xlabel: "conditional variance v", ylabel: "share",
       describe: "Distribution of the conditional variance over networks"});
     P.bars(edges, heights, "bar");
     P.line([1, 1], [0, top], "ceiling");

@@ -32,9 +32,9 @@ export function slider(name, values, start, show, changed) {
 }
 
 // A choice between a few words.
-export function choice(name, words, changed) {
+export function choice(name, words, changed, start = words[0]) {
   const box = el("div", {class: "live-choice", role: "group", "aria-label": name});
-  const state = {box, value: words[0]};
+  const state = {box, value: start};
   for (const word of words) {
     const b = el("button", {type: "button", "aria-pressed": word === state.value}, word);
     b.addEventListener("click", () => {

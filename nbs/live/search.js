@@ -13,7 +13,7 @@ const PHRASES = {"sqrt": "√", "square root": "√", "dot product": "inner prod
 const IDLE = new Set(`a about an and any are as at be been by can could do does drawn for from has have how if in into is it its me mine more my no not of on one or our question s
   questions should so some than that the their them there these they this to use used uses using was we what when where which who why will with without would you your`.split(/\s+/));
 const WEIGHTS = {name: 4, section: 4, title: 5, claim: 2, text: 3, code: .4, page: 2, pair: 3};
-const LESS = {hood: .4, reference: .8, api: .3, letter: .3}; // what has every word: pages under the hood, tables, lists of parameters; letters and numbers
+const LESS = {code: .4, reference: .8, api: .3, letter: .3}; // what has every word: pages of code, tables, lists of parameters; letters and numbers
 const SYMBOLS = "reference/notation.html"; // where a letter is explained
 const ENDING = 3; // letters
 const LONG = 4, OF_A_LONG_QUERY = .5; // of its words, weighed by how rare they are, a document has at least so many
@@ -54,7 +54,7 @@ export class Words {
 
   add(item) {
     const page = item.href.split("#")[0], crumbs = String(item.crumbs ?? "");
-    const less = crumbs.includes("Under the hood") ? LESS.hood : /^api\/(?!index)/.test(page) ? LESS.api : crumbs.includes("Reference") ? LESS.reference : 1;
+    const less = crumbs.includes("Code") ? LESS.code : /^api\/(?!index)/.test(page) ? LESS.api : crumbs.includes("Reference") ? LESS.reference : 1;
     const named = item.kind && item.kind !== "section";
     const doc = {item, page, less, title: plain(item.title), section: plain(named ? "" : item.section), name: plain(named ? item.section || item.title : ""), text: plain(item.text), code: plain(item.code)};
     doc.all = doc.title + doc.section + doc.name + doc.text + doc.code;

@@ -84,7 +84,7 @@ export default async function theorem(box, data) {
   function renew() {
     enable(scale, kind.value === "attention");
     networks = Array.from({length: LINES}, make);
-    sample = Array.from({length: n.value > 512 ? 120 : 300}, () => { const m = make(); return m.F(m.δ); });
+    sample = Array.from({length: 300}, () => { const m = make(); return m.F(m.δ); });
     draw();
   }
 

@@ -38,7 +38,7 @@ from infattn_nb.numerics.quadrature import gauss, normal_nodes
 from infattn_nb.paper import *
 from infattn_nb.theory import *
 from infattn_nb.theory.pseudo_lipschitz import attack
-from infattn_nb.theory.score_clt import VarianceGamma
+from infattn_nb.theory.score_terms import VarianceGamma
 from infattn_nb.training import *
 from infattn_nb.transformer import *
 

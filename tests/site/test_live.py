@@ -223,7 +223,7 @@ try {{
 PAGE = page(
     "kernel theorem map judge explorer",
     r"""
-  const kernel = await import("./live/kernel.js"), theorem = await import("./live/theorem.js");
+  const kernel = await import("./live/kernel.js"), theorem = await import("./live/theorem.js"), beside = await import("./live/averages.js");
   const table = await (await fetch("data/kernel.json")).json();
   const [A, B, C, D, E] = document.querySelectorAll("[data-live]"), wrong = [], shown = [];
   const move = (input, value) => { input.value = value; input.dispatchEvent(new Event("input", {bubbles: true})); };
@@ -369,7 +369,7 @@ PAGE = page(
   const network = times(4000, () => kernel.drawNetwork(2, 2, 3).S).map(S => [S[0][0], S[0][1], S[1][1]]);
   const own = (m, make) => times(m, () => { const x = make(); return x.F(x.δ); });
   const averages = {attention: own(3000, () => theorem.attentionNetwork(16, "1/√n")), linear: own(3000, () => theorem.attentionNetwork(16, "1/n")),
-                    mlp: own(3000, () => theorem.mlpNetwork(16))};
+                    mlp: own(3000, () => theorem.mlpNetwork(16)), four: times(3000, () => beside.attentionAverage(16)), plain: times(3000, () => beside.mlpAverage(16))};
   const f = times(81, (_, k) => .55 + .3*k/80);
   await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf), below: theorem.limitCdf(-.1), spread: theorem.spreadΨ});
 """,
@@ -523,9 +523,9 @@ def test_networks_of_the_browser_have_the_law_of_the_library(found):
 
 @pytest.mark.power("distribution functions .06 apart")
 def test_averages_of_the_browser_have_the_law_of_the_library(found):
-    def head(scale):
+    def head(scale, tokens=2):
         p = Program()
-        x = p.inputs(np.eye(2))
+        x = p.inputs(np.eye(tokens))
         Q, K, V, O = (
             p.matrix(name, var=4.0 if name == "Q" else 1.0) for name in "QKVO"
         )
@@ -536,7 +536,11 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
     p = Program()
     plain = p, mlp(p, p.inputs([[1.0]]), layers=2, activation=tanh)[0]
     for kind, (p, h) in dict(
-        attention=head("sqrt"), linear=head("linear"), mlp=plain
+        attention=head("sqrt"),
+        linear=head("linear"),
+        mlp=plain,
+        four=head("sqrt", 4),
+        plain=plain,
     ).items():
         assert (
             ks_2samp(

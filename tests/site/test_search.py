@@ -53,7 +53,7 @@ def test_words_in_any_order_prose_before_code():
         ("a.html", "Apes", "a kernel that is tangent to nothing", "", ""),
         ("b.html", "Bees", "nothing", "", "tangent kernel"),
         ("c.html", "Cats", "tangents only", "", ""),
-        ("d.html", "Dogs", "the kernel of a tangent", "['Under the hood']", ""),
+        ("d.html", "Dogs", "the kernel of a tangent", "['Code']", ""),
     ]
     names = "href", "title", "text", "crumbs", "code"
     items = [dict(zip(names, x, strict=True)) | dict(section="") for x in written]
