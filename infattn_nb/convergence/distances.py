@@ -476,7 +476,7 @@ def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
     Parameters
     ----------
     samples
-        samples, in one dimension
+        samples, a one-dimensional array
     grid
         where to evaluate, any shape
     bins

@@ -1,8 +1,10 @@
 // Averages over the coordinates of single networks, side by side: an MLP and attention.
 // The running example of the essay: one head on four independent unit tokens, ψ = cos.
-import {button, chi2, el, linspace, normal, panel, slider} from "./plot.js";
+import {button, caption, chi2, el, linspace, normal, panel, slider} from "./plot.js";
 import {key} from "./kernel.js";
 
+const CAPTION = "Each dot is one network: the average of cos(y) over the n coordinates of its output y. MLP: y = W² tanh(W¹x) on one unit token. "
+  + "Attention: one head on four independent unit tokens, scores of standard deviation 2. Move the width: the spread of the MLPs vanishes, and the spread of the attention layers remains.";
 const s = 4, τ = 2, NETWORKS = 100, LOWEST = .2, HIGHEST = 1.05;
 const widths = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const times = (n, make) => Array.from({length: n}, (_, k) => make(k));
@@ -42,7 +44,7 @@ const spread = x => {
 export default async function averages(box) {
   const n = slider("width n", widths, 16, String, () => draw());
   const panels = el("div", {class: "live-panels"}), said = el("p", {class: "live-said", "aria-live": "polite"});
-  box.append(panels, el("div", {class: "live-controls"}, n.box, button("new networks", () => draw())), said);
+  box.append(panels, el("div", {class: "live-controls"}, n.box, button("new networks", () => draw())), said, caption(CAPTION));
 
   function strip(name, found) {
     const P = panel({x: [0, NETWORKS + 1], y: [LOWEST, HIGHEST], title: name, xlabel: "network", ylabel: "average of cos(y)",

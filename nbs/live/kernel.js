@@ -6,7 +6,7 @@ const CAPTION = "One infinitely wide layer, network by network. Its random score
   + "in this network. Averaged over networks it is not: the black curve, the limit. No network has a larger v than one that looks at a single token: "
   + "the ceiling v = 1. On the logarithmic axis the tails show, and thin lines for layers of width 16, 64 and 256 (stored for 2 and 4 tokens, up to 8 heads): "
   + "they approach the black curve, not the dashed Gaussian.";
-const [HEIGHT, LOW] = narrow() ? [200, 130] : [280, 280]; // with both panels on one screen of a phone
+const HEIGHT = narrow() ? {linear: 180, logarithmic: 206, share: 104} : {linear: 280, logarithmic: 280, share: 280}; // both panels fit on one screen of a phone
 const KEPT = 40, FIRST = 6, Y = linspace(-4, 4, 161);
 
 // Scores of one head are independent N(0, τ²) (unit tokens), its weights their softmax.
@@ -103,7 +103,7 @@ export default async function kernel(box, data) {
 
   function bells(law, v, sd, reach, log) {
     const xs = Y.map(y => y*(log ? reach/4 : sd)), top = 1.25*Math.max(law.density(0), bell(0, law.mean));
-    const P = panel({height: HEIGHT, x: [xs[0], xs.at(-1)], y: log ? [1e-9*top, 2*top] : [0, top], log, xlabel: "output y", ylabel: "density",
+    const P = panel({height: HEIGHT[axis.value], x: [xs[0], xs.at(-1)], y: log ? [1e-9*top, 2*top] : [0, top], log, xlabel: "output y", ylabel: "density",
       describe: "Densities of one output: single networks, their mixture, and the Gaussian of the same variance"});
     for (const n of networks.slice(-KEPT - 1, -1)) P.line(xs, xs.map(y => bell(y, n.S[0][0])), "past");
     const narrow = log ? finiteLaws(finite, table, τ.value, H.value, s.value) : [];
@@ -122,7 +122,7 @@ export default async function kernel(box, data) {
     const edges = linspace(0, 1.02, 41), counts = Array(40).fill(0);
     for (const x of variances) counts[Math.min(39, Math.floor(x/1.02*40))]++;
     const heights = counts.map(c => c/variances.length), top = 1.2*Math.max(...heights);
-    const P = panel({height: LOW, x: [0, 1.02], y: [0, top], xlabel: "conditional variance v", ylabel: "share",
+    const P = panel({height: HEIGHT.share, x: [0, 1.02], y: [0, top], xlabel: "conditional variance v", ylabel: "share",
       describe: "Distribution of the conditional variance over networks"});
     P.bars(edges, heights, "bar");
     P.line([1, 1], [0, top], "ceiling");
