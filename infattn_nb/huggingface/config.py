@@ -341,10 +341,6 @@ class Config(Entries):
                         "pass a config of a family without experts, such as llama")
         if self.experts:
             self._check_experts()
-        apart = self.part("attn_config") # MPT stores some entries there
-        if apart.get("clip_qkv"):
-            apart.reject("clip_qkv", "be null", apart.get("clip_qkv"),
-                         "clipped queries and keys are not supported")
         filled = self.width % self.heads == 0 or not self.family.whole_heads
         if not filled and self.get("head_dim") is None:
             self.reject(self.name(*_HEADS), f"divide the width {self.width}",
@@ -568,7 +564,7 @@ class Config(Entries):
         shared = dict(
             head_width=None if m*H == n else m, groups=groups if groups != H else None,
             joint_norm=family.joint_norm,
-            softcap=self.get("attn_logit_softcapping"),
+            softcap=self.get("attn_logit_softcapping"), clip=self.clip,
             bias=alibi(H, positions) if family.alibi else None,
             var_q=n*var["q"], var_k=n*var["k"], var_v=n*var["v"],
             var_o=H*m*var["o"]/out,
@@ -670,6 +666,12 @@ class Config(Entries):
         if whole is None:
             return self.get("sliding_window", "window_size")
         return (self.get("sliding_window") or whole//2) + 1
+
+    @property
+    def clip(self): # a number, or None
+        "The bound of queries, keys and values; MPT has it among others."
+        apart = self.part("attn_config").get("clip_qkv")
+        return self.get("clip_qkv") if apart is None else apart
 
     @property
     def has_qk_norm(self):

@@ -150,7 +150,7 @@ def first_layer(t, n, seed) -> dict | None: # None: not the layer of the theorem
         return None
     m = a.width_of_heads(n)
     shared = a.groups not in (None, a.heads)
-    other = (a.rotary, a.qk_norm, a.softcap, a.bias, a.var_sink, a.buckets)
+    other = (a.rotary, a.qk_norm, a.softcap, a.clip, a.bias, a.var_sink, a.buckets)
     if shared or m*a.heads != n or any(x is not None for x in other):
         return None
     s = min(len(t.cov), 16)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import expit
 
 from ..numerics import checks
-from ..nonlinearities import Nonlinearity, softmax, times
+from ..nonlinearities import Nonlinearity, clip, softmax, times
 from ..numerics.softmax import through_softmax
 from ..netsor.kinds import beside
 from ..netsor.nodes import fraction
@@ -169,6 +169,8 @@ def attention_branch(weights, l, branch, width, texts, U):
         var = branch.variance(role), branch.variance(f"b{role}")
         many = H if role == "q" else groups
         return linear_map(weights, U, l, role, head, *var, rows, many)
+    def clipped(X):
+        return X if branch.clip is None else clip(branch.clip)(X)
     sinks = weights.sinks(l, branch)
     sinks = None if sinks is None else alike_in_all_rows(p, sinks, U.k)
     joint = {}
@@ -187,6 +189,7 @@ def attention_branch(weights, l, branch, width, texts, U):
                     X = p.rotate(X, angles)
                 X = _normalized(weights, X, branch.qk_norm)
                 X = weights.scaled(X, f"{role}_norm", l, 0, rows)
+        X = clipped(X)
         is_turned = branch.rotates_first and branch.qk_norm is not None
         return X if angles is None or is_turned else p.rotate(X, angles)
     Y: Any = 0
@@ -198,8 +201,7 @@ def attention_branch(weights, l, branch, width, texts, U):
                 K = turned("k", g)
             P = p.scores(Q, K)
             if V is None:
-                V = linear_map(weights, U, l, "v", g, branch.var_v, branch.var_bv, rows,
-                               groups)
+                V = clipped(mapped("v", g))
             sink = None if sinks is None else sinks[:, [h]]
             p.heads[l - 1, h] = _attended(p, P, V, branch, h, sees, sink)
             Y = adapted(weights, p.heads[l - 1, h], l, "o", h, var_o[h], 1, H) + Y

@@ -193,6 +193,7 @@ def test_only_a_program_with_adapters_has_some():
     net = from_config(GPT2, [TEXT])
     p, f = net.program(readout="lm")
     rejects(lambda: start(p, f, net, matrices="adapters"), "'adapters' for a program")
+    rejects(lambda: limit(written()[1]), "`program` must have no adapters at infinite")
     endless = Transformer.uniform(np.eye(2), layers=1, heads=1)
     rejects(lambda: endless.program(adapters=dict(rank=2)), "`width` must be finite")
     assert Adapters(4, 8.0).factor == 2
