@@ -259,7 +259,7 @@ class Config(Entries):
             scale = float(1/np.sqrt(self.width))
         if self.get("dim_model_base") is not None:
             scale = self.get("dim_model_base")/self.width
-        return Head("lm_head", family.tied if said is None else bool(said),
+        return Head(family.head_name, family.tied if said is None else bool(said),
                     float(np.sqrt(self.variance)), self.entries.get("vocab_size"),
                     bias, scale=scale, cap=self.get("final_logit_softcapping"))
 
@@ -479,18 +479,19 @@ class Config(Entries):
         cov = self.drawn_cov(texts, drawn)
         found = dict(cov=cov, texts=text_labels(texts))
         if self.fixed_positions:
-            rows = self._fixed_rows(max(map(len, texts)))
+            rows = self.fixed_rows(max(map(len, texts)))
             given = bool(self.family.before) # with their positions
             both = [0*rows[:len(texts[0])] if given else rows, rows]
             found |= beside_fixed(cov, texts, both)
         return found
 
-    def _fixed_rows(self, length):
+    def fixed_rows(self, length):
         "Sines and cosines of the positions of one text, (length, n)."
         if self.family.waves == "behind padding":
             first = self.need("pad_token_id") + 1
             return waves_behind(first, length, self.width)
-        return sinusoids(length, self.width)
+        waves = sinusoids(length, self.width)
+        return np.concatenate([waves[:, ::2], waves[:, 1::2]], axis=1) # sines first
 
     def _drawn_cov_of_pair(self, texts, sizes):
         "As `drawn_cov`: both texts share their words, but not a table of positions."
