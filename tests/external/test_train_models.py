@@ -222,8 +222,9 @@ class OfPair(OfWords):
         return [x for name, x in named if x.requires_grad and "conv" not in name]
 
     def after(self):
-        frozen = [name for name, x in self.model.named_parameters()
-                  if not x.requires_grad]
+        frozen = [
+            name for name, x in self.model.named_parameters() if not x.requires_grad
+        ]
         found = weights_of(self.net, self.model, readout="lm")
         return {name: x for name, x in found.items() if f"{name}.weight" not in frozen}
 
