@@ -230,7 +230,7 @@ LATENTS = dict(  # of which configs alone are read, for chains and gradients
     minicpm3=LATENT | dict(initializer_range=0.25),
 )
 
-UNTRAINED = ("mpnet",)  # of which no programs are written
+UNTRAINED = ()
 
 
 RENAMED = (  # whose parts other families have too: nightly

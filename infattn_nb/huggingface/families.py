@@ -56,6 +56,14 @@ class Tensor(NamedTuple):
                 return l
         return number
 
+    def is_of_block(self, l):
+        "Has block l, from 0, this tensor of one of its stacks?"
+        return not self.numbers or self.numbers[l] is not None
+
+    def is_of_stack(self, name):
+        "Is it outside the blocks, in front of or behind one of two stacks?"
+        return self.name.startswith(f"{name}.")
+
     @property
     def marks(self):
         "The words of `when`."
@@ -219,6 +227,7 @@ class Family(NamedTuple):
     nested: str = "" # dicts whose entries are read as if they stood outside
     causal: bool = True
     masked: bool = False # is causality set by a mask?
+    pads: bool = True # is the embedding of the padding token not trained?
     grouped: bool = True # may heads share keys and values?
     rotary: bool | str = True # or an entry that is "rotary" if they are rotated
     before: str = "" # the tokens are given: the parts that make them
@@ -254,6 +263,7 @@ class Family(NamedTuple):
     defaults: dict = {} # entries that a file may omit
     config: bool = True # does its library draw N(0, deviation²)?
     head: bool = True # may it have the head of a language model?
+    head_name: str = "lm_head" # of the layer of its logits
     head_bias: bool = False # does its language-model head have a bias?
 
     def first_position(self, padding): # index of the padding token, or None
