@@ -230,9 +230,6 @@ LATENTS = dict(  # of which configs alone are read, for chains and gradients
     minicpm3=LATENT | dict(initializer_range=0.25),
 )
 
-UNTRAINED = ()
-
-
 RENAMED = (  # whose parts other families have too: nightly
     "exaone4 seed_oss ministral deit vit_mae dinov2 clip_vision_model hubert "
     "audio-spectrogram-transformer clip_text_model granitemoe"

@@ -39,8 +39,8 @@ some (some twenty minutes on one core; `law` takes torch and transformers);
 
     python tools/tables.py adapters [powers rules grid ranks kernels text]
 
-"Fine-tuning with adapters": nbs/data/fine_tuning.json, all parts or some (a quarter of
-an hour on one core);
+"Fine-tuning with adapters": nbs/data/fine_tuning.json, all parts or some (half an
+hour on one core);
 
     python tools/tables.py trained
 

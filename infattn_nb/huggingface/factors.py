@@ -33,7 +33,11 @@ def branch_factor(block, own):
 def score_factor(block, own):
     "Factor of the scores, relative to the family's factor."
     a = block.attention
-    return 1. if a is None else abs(a.score_scale/own.attention.score_scale)
+    factor = 1. if a is None else abs(a.score_scale/own.attention.score_scale)
+    if factor != 1 and getattr(a, "clip", None) is not None:
+        checks.reject("score_scale", "stay as in the module if queries and keys are "
+                      "clipped", a.score_scale, "no tensor contains this factor")
+    return factor
 
 # %% ../../nbs/huggingface/factors.ipynb #fc-folded
 def folded(t): # a Transformer that was read from a config or a module
@@ -129,7 +133,8 @@ def enlarged(reading, # Reading
         blocks = []
         weights = []
         for part, block, own, size in rows:
-            factor = np.sqrt(target/size) if size else 1.
+            clipped = getattr(block.attention, "clip", None) is not None
+            factor = np.sqrt(target/size) if size and not clipped else 1.
             block, drawn = _enlarge(part, block, factor, reading.family, kept, rng)
             anew = _held_anew(part, block, reading.family, drawn, factor)
             blocks.append(block)

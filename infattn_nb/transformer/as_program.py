@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['times_sigmoid', 'times_sigmoid_of_sum', 'READOUTS', 'ScoreSoftmax', 'rows_before', 'Drawn', 'linear_map', 'adapted',
-           'Seen', 'attention_branch', 'OverRoot', 'jointly_normalized', 'alike_in_all_rows', 'zeros_like', 'mlp_branch',
-           'ExpertGate', 'Router', 'experts_branch', 'write_transformer', 'written_with', 'rows_of_texts']
+           'Seen', 'attention_branch', 'OverRoot', 'jointly_normalized', 'alike_in_all_rows', 'zeros_like',
+           'mlp_branch', 'ExpertGate', 'Router', 'experts_branch', 'write_transformer', 'written_with', 'rows_of_texts']
 
 # %% ../../nbs/transformer/as_program.ipynb #takes
 from dataclasses import dataclass, replace

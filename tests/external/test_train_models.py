@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import nightly
-from model_families import BODIES, FAMILIES, MIXTURES, UNTRAINED, config, model
-from model_flags import in_double
+from model_families import BODIES, FAMILIES, MIXTURES, config, model
+from model_flags import ENCODERS, in_double
 from two_texts import FLIPS, KINDS, SOUND, SOURCE, encoded
 from two_texts import config as config_of_pair
 from two_texts import model as model_of_pair
@@ -53,8 +53,6 @@ SHAPES = dict(
     llama4_text=FEW | dict(head_dim=8, intermediate_size_mlp=20),
 )
 NIGHTLY = "mpnet", "qwen2_moe", "glm4_moe", "ernie4_5_moe", "dbrx", "llama4_text"
-WORDS = "gpt2 opt gpt_neox llama qwen3 olmo2 gemma2 phi falcon bloom".split()
-WORDS += MIXTURES
 DROPOUT = "attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop".split()
 
 
@@ -245,7 +243,7 @@ class OfPair(OfWords):
 def case(kind):
     if kind in KINDS:
         return OfPair(kind, **FLIPS[kind] if kind in FLIPPED else {})
-    return OfWords(kind) if kind in WORDS else OfTexts(kind)
+    return OfTexts(kind) if kind in ENCODERS else OfWords(kind)
 
 
 FLIPPED = "t5", "mbart", "speech_to_text"  # gated MLP, scaled embeddings, no scale
@@ -272,7 +270,7 @@ def apart(run, losses, weights):
 
 
 # bodies behind given tokens, and programs with flags: tests/external/test_flags.py
-ELSEWHERE = {*BODIES, *UNTRAINED, "clip_text_model"}
+ELSEWHERE = {*BODIES, "clip_text_model"}
 
 
 @pytest.mark.parametrize("kind", sorted({*FAMILIES, *KINDS} - ELSEWHERE))
@@ -282,13 +280,13 @@ def test_every_family_starts_as_torch_does(kind):
         if kind in KINDS:
             one = OfPair(kind)
         else:
-            encoders = not from_config(config(kind), 4).source.family.causal
-            one = OfTexts(kind) if encoders else OfWords(kind)
+            one = OfTexts(kind) if kind in ENCODERS else OfWords(kind)
         found = ours(one, 0, learning_rate=0.1).loss[0, 0]
         assert found == pytest.approx(one.value().item(), rel=1e-9)
 
 
 CASES = [(kind, rule) for kind in [*SHAPES, *KINDS] for rule in RULES]
+CASES += [(kind, "adamw") for kind in sorted({*FAMILIES} - {*SHAPES} - ELSEWHERE)]
 DAILY = {
     (kind, list(RULES)[i % 3]) for i, kind in enumerate(SHAPES) if kind not in NIGHTLY
 }

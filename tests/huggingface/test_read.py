@@ -44,7 +44,7 @@ def test_latent_attention_has_chains_and_gradients(ask):
         (dict(model_type="lama"), "did you mean 'llama'"),
         ("gpt-2", "did you mean 'gpt2'"),
         (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
-        (dict(model_type="arctic"), "its router or its experts are of another kind"),
+        (dict(model_type="arctic"), "a mixture stands beside an MLP in its blocks"),
         (
             LLAMA | dict(model_type="unheard", num_experts=8),
             "its router or its experts are of another kind",

@@ -177,6 +177,7 @@ def test_a_config_of_peft_is_read(tmp_path):
         (PEFT | dict(modules_to_save=["lm_head"]), "have no modules_to_save"),
         (PEFT | dict(rank_pattern={"q": 2}), "have no rank_pattern"),
         (PEFT | dict(bias="all"), "have no bias"),
+        (PEFT | dict(target_modules=None), "`target_modules` must be given"),
         (PEFT | dict(peft_type="IA3"), "be of peft_type 'LORA', got IA3"),
         (PEFT | dict(target_modules="*"), "be a list of names or a regular expression"),
         (PEFT | dict(init_lora_weights="pissa"), "`init_lora_weights` must be"),
