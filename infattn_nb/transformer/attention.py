@@ -559,6 +559,7 @@ class SelfAttention(AttentionBranch, AttentionSpec):
 
     def _clipped_factor(self, R, name):
         "At m = ∞, a factor of the clipped products, over the root of the variance."
+        assert self.clip is not None
         var = self.variance(name)
         G = square(self._with_bias(R, name))
         if name != "v" and self.qk_norm is not None:
