@@ -81,16 +81,18 @@ ATTENTION_MATRICES = ("q", "k", "v", "o")
 MLP_MATRICES = ("1", "2", "3")
 ROUTER = "r" # of a mixture of experts
 OF_SHARED = ("s1", "s2", "s3", f"s{ROUTER}") # of a shared expert; "sr": of its gate
-MATRICES = (*ATTENTION_MATRICES, *MLP_MATRICES, ROUTER, *OF_SHARED)
+INTO_LATENTS = "dq", "dkv", "kr" # of latent attention, and of its shared keys
+MATRICES = (*ATTENTION_MATRICES, *MLP_MATRICES, ROUTER, *OF_SHARED, *INTO_LATENTS)
 LAST_MATRICES = ("o", "2", "s2") # they write to the stream
 SINK = "sink" # one learned number per head, beside the scores of a row
-INTO_LATENTS = "dq", "dkv", "kr" # of latent attention, and of its shared keys
 DISTANCE = "distance" # a number per head and bucket of distances, for all blocks
 SHARED = (*OF_SHARED, "sb1", "sb2") # with biases
 BIASES = {k: f"b{k}" for k in ("1", "2", *ATTENTION_MATRICES, ROUTER)} # of matrices
 
-def matrices_of(word): # "qkv" -> ("q", "k", "v")
+def matrices_of(word): # "qkv" -> ("q", "k", "v"); "dkv+kr" -> ("dkv", "kr")
     "The matrices named by the letters of a word; none if it is another word."
+    if "+" in word:
+        return tuple(word.split("+"))
     if word in MATRICES:
         return (word,)
     letters = tuple(word)
