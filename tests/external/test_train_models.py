@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import nightly
-from model_families import BODIES, FAMILIES, MIXTURES, UNTRAINED, config, model
+from model_families import BODIES, FAMILIES, LATENTS, MIXTURES, config, model
 from model_flags import in_double
 from two_texts import FLIPS, KINDS, SOUND, SOURCE, encoded
 from two_texts import config as config_of_pair
@@ -54,7 +54,7 @@ SHAPES = dict(
 )
 NIGHTLY = "mpnet", "qwen2_moe", "glm4_moe", "ernie4_5_moe", "dbrx", "llama4_text"
 WORDS = "gpt2 opt gpt_neox llama qwen3 olmo2 gemma2 phi falcon bloom".split()
-WORDS += MIXTURES
+WORDS += [*MIXTURES, *LATENTS]
 DROPOUT = "attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop".split()
 
 
@@ -272,10 +272,10 @@ def apart(run, losses, weights):
 
 
 # bodies behind given tokens, and programs with flags: tests/external/test_flags.py
-ELSEWHERE = {*BODIES, *UNTRAINED, "clip_text_model"}
+ELSEWHERE = {*BODIES, "clip_text_model"}
 
 
-@pytest.mark.parametrize("kind", sorted({*FAMILIES, *KINDS} - ELSEWHERE))
+@pytest.mark.parametrize("kind", sorted({*FAMILIES, *KINDS, *LATENTS} - ELSEWHERE))
 def test_every_family_starts_as_torch_does(kind):
     "The loss at the start, of all families that are read."
     with in_double():
@@ -288,13 +288,17 @@ def test_every_family_starts_as_torch_does(kind):
         assert found == pytest.approx(one.value().item(), rel=1e-9)
 
 
-CASES = [(kind, rule) for kind in [*SHAPES, *KINDS] for rule in RULES]
+CASES = [(kind, rule) for kind in [*SHAPES, *KINDS, *LATENTS] for rule in RULES]
 DAILY = {
     (kind, list(RULES)[i % 3]) for i, kind in enumerate(SHAPES) if kind not in NIGHTLY
 }
 DAILY |= {("gpt2", rule) for rule in RULES} | {("llama", "adamw")}
 DAILY -= {("qwen3_moe", "adam"), ("opt", "adam"), ("falcon", "sgd")}
 DAILY |= {("t5", "sgd"), ("mbart", "adam"), ("whisper", "adamw")}
+DAILY |= {("deepseek_v3", "adam")}
+
+
+ROUTED = *MIXTURES, "deepseek_v2", "deepseek_v3"
 
 
 class Routed:
@@ -355,7 +359,7 @@ def test_twenty_steps_are_those_of_torch(kind, rule):
     assert losses[-1] < losses[0]
     assert max(off) < 1e-8
     blocks = [l for l, b in enumerate(one.net.blocks) if hasattr(b.feedforward, "mlp")]
-    assert len(theirs) == len(blocks) == (2 if kind in MIXTURES else 0)
+    assert len(theirs) == len(blocks) == (2 if kind in ROUTED else 0)
     for block, chosen in zip(blocks, theirs, strict=True):
         np.testing.assert_array_equal(run.choices(block)[0], chosen)
         assert changes(chosen) > 0  # 9 … 62 of 220
