@@ -7,27 +7,28 @@ __all__ = ['Source', 'ensemble_of_module', 'sizes_of', 'rms_of']
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-imports
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ..transformer.attention import SelfAttention
-from .factors import folded
+from .factors import folded, held_now
 from ..transformer.block import altered
-from ..transformer.parts import MATRICES
+from ..transformer.parts import DISTANCE, MATRICES
 from ..transformer.passes import Network
 from ..transformer.stream import embedding_cov, text_labels
 from ..numerics import checks
 from ..numerics.workers import pieces
 from .beside import first_position, most_positions, reads_images
-from .beside import verified
+from .beside import verified, verified_latents, verified_pair
 from .config import Config, beside_fixed, labels_of, patches_cov
-from .describe import with_variances
+from .describe import Parts, built_of, with_variances
 from .measure import bias_unlike_a_draw, some_rows, unlike_a_draw
-from .families import HEADS, Head
-from .recognise import both_allow, masked_by, of_torch
+from .families import EMBEDDINGS, HEADS, Head
+from .recognise import both_allow, check_tensors, masked_by, of_torch
 from .measure import as_array
 from .module import config_of, reading_of
 from .recognise import outside
@@ -127,6 +128,10 @@ def ensemble_of_module(module, # a module, as for read_module
     own = config_of(module) if roles is None else None
     if own is not None:
         own.check()
+        if described_by_config(module, own):
+            return of_configured(module, own, tokens, config, verify,
+                                 embeddings=embeddings, attn_mask=attn_mask, mask=mask,
+                                 promised=promised)
     if config and own is None:
         checks.reject("config", "be False for a module that has none", True,
                       "its variances are measured", ValueError)
@@ -179,6 +184,96 @@ def ensemble_of_module(module, # a module, as for read_module
                     vocabulary=len(reading.tables.get("word", ())) or None,
                     head=_head(module, reading, own, head, config, promised))
     return spec | dict(source=source)
+
+# %% ../../nbs/huggingface/assemble.ipynb #as-configured
+def described_by_config(module, own): # bool
+    "Does its config describe all blocks? So it is with two texts, or with latents."
+    body = getattr(module, "base_model", module)
+    both = all(hasattr(body, x) for x in ("encoder", "decoder"))
+    return own.family.latent or own.has_two_texts and both
+
+def of_configured(module, # with two texts or with latents
+                  own, # its Config
+                  tokens, # labels
+                  config, # take variances from the config?
+                  verify, # run the module once?
+                  **others, # arguments that are not supported here
+                 ): # dict
+    "Arguments of the Transformer of a module whose blocks its config describes."
+    for name, x in others.items():
+        if x is not None:
+            checks.reject(name, f"be left out for {type(module).__name__}",
+                          f"{x!r:.40}", "pass the module and `texts`")
+    texts = own.labels_of(tokens)
+    spec = own.ensemble(texts)
+    parts, named = _parts_by_name(module, own, spec["blocks"])
+    given = [held_now(part, part.block, own.own) for part in parts]
+    if verify:
+        check = verified_pair if own.has_two_texts else verified_latents
+        check(module, own, given, "read its config, with from_config")
+    source = Source.of_config(own, dict(spec), texts)
+    if config:
+        return spec | dict(source=source)
+    def read(part, given): # Parts with matrices (out, in)
+        matrices = {k: x.T for k, x in given.items() if k in MATRICES}
+        return part._replace(matrices=matrices, biases={
+            k: x for k, x in given.items() if k not in MATRICES})
+    blocks, *_ = built_of(module, list(map(read, parts, given)), named)
+    tables = _tables(module, own)
+    sizes = {role: float(np.sqrt(np.mean([rms_of(x, role)**2 for x in each])))
+             for role, each in tables.items()}
+    squares = {role: x*x for role, x in sizes.items()}
+    embedded = own.embeddings_of_pair if own.has_two_texts else own.embeddings
+    spec |= embedded(texts, squares) | dict(blocks=blocks)
+    reading = SimpleNamespace(family=own.own, spec=spec,
+                              tables={"word": tables["word"][0]})
+    return spec | dict(source=replace(
+        source, read=dict(spec), sizes=sizes, measured=True,
+        promised=tuple(source.own.blocks), wanted=source.sizes,
+        head=_head(module, reading, own, None, False, None)))
+
+def _parts_by_name(module, own, blocks): # [Parts], {role: name of a tensor}
+    "The tensors of each block, found by their names."
+    named = dict(module.named_parameters())
+    check_tensors(named.values(), "initialise it first, or read its config")
+    held: list = [[] for _ in blocks]
+    names = {}
+    for name, x in named.items():
+        for tensor in own.own.layouts[0]:
+            hit = tensor.pattern.search(name)
+            if not hit:
+                continue
+            names |= dict.fromkeys(tensor.roles, tensor.name)
+            if tensor.roles == ("zero",) and as_array(x, name).any():
+                checks.reject("module", "have biases that are zero, as initialised",
+                              f"others in {name}", "set them to zero, e.g. with "
+                              "nn.init.zeros_, or read its config, with from_config")
+            if tensor.roles == (DISTANCE,):
+                for l in range(len(blocks)):
+                    held[l] += [(x, tensor)]*tensor.is_of_block(l)
+            elif hit.re.groups:
+                held[tensor.block_of(int(hit[1]))].append((x, tensor))
+            break
+    for l, (block, own_tensors) in enumerate(zip(blocks, held)):
+        there = {role for _, tensor in own_tensors for role in tensor.roles}
+        for role in (k for branch in block.branches for k in branch.matrices):
+            if role in MATRICES and role not in there:
+                checks.reject("module", f"have the matrix {role!r} of {own.kind} in "
+                              f"block {l}", "none", "read its config, with from_config")
+    like = next(iter(named.values()))
+    return [Parts(block, {}, {}, like, tuple(pairs))
+            for block, pairs in zip(blocks, held)], names
+
+def _tables(module, own): # role -> tables
+    "The embeddings that are drawn."
+    found: dict = {}
+    for name, x in module.named_parameters():
+        for tensor in own.own.layouts[0]:
+            role = tensor.roles[0]
+            fixed = role == "position" and own.fixed_positions
+            if role in EMBEDDINGS and not fixed and tensor.pattern.search(name):
+                found.setdefault(role, []).append(x)
+    return found
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-head
 def _head(module, reading, own, given, config, promised): # Head, or None
