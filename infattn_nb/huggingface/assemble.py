@@ -26,7 +26,7 @@ from .beside import first_position, most_positions, reads_images
 from .beside import verified, verified_latents, verified_pair
 from .config import Config, beside_fixed, labels_of, patches_cov
 from .describe import Parts, built_of, with_variances
-from .measure import bias_unlike_a_draw, some_rows, unlike_a_draw
+from .measure import bias_unlike_a_draw, check_drawn, some_rows, unlike_a_draw
 from .families import EMBEDDINGS, HEADS, Head
 from .recognise import both_allow, check_tensors, masked_by, of_torch
 from .measure import as_array
@@ -218,7 +218,9 @@ def of_configured(module, # with two texts or with latents
         matrices = {k: x.T for k, x in given.items() if k in MATRICES}
         return part._replace(matrices=matrices, biases={
             k: x for k, x in given.items() if k not in MATRICES})
-    blocks, *_ = built_of(module, list(map(read, parts, given)), named)
+    found = list(map(read, parts, given))
+    check_drawn(found, named)
+    blocks, *_ = built_of(module, found, named)
     tables = _tables(module, own)
     sizes = {role: float(np.sqrt(np.mean([rms_of(x, role)**2 for x in each])))
              for role, each in tables.items()}
