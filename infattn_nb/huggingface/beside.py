@@ -118,7 +118,8 @@ def verified_latents(module, # of a family with latent attention
     x = seen.entered[0]
     for block, W in zip(config.blocks([range(len(x))]), given):
         x = run_block(block, x, W)[-1].out
-    far = np.linalg.norm(x - seen.left[-1])/max(np.linalg.norm(seen.left[-1]), 1e-300)
+    theirs = seen.left[-1]
+    far = np.linalg.norm(x - theirs)/max(float(np.linalg.norm(theirs)), 1e-300)
     if not far < (.05 if rounding(like) > 1e-3 else 1e-3):
         checks.reject("module", "have blocks that run like its config", "a difference "
                       f"of {100*far:.2g} % after the last", remedy)

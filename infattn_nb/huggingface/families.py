@@ -96,11 +96,11 @@ class Tensor(NamedTuple):
         count = len(self.roles)
         if isinstance(m, dict) and count > 1 and not self.of_experts \
                 and self.roles[0] in m:
-            ends = np.cumsum([m[role] for role in self.roles])
+            last = np.cumsum([m[role] for role in self.roles])
             heads = self.layout == "heads"
-            each = W.reshape(-1, ends[-1], W.shape[1]) if heads else W[None]
+            each = W.reshape(-1, last[-1], W.shape[1]) if heads else W[None]
             return {role: x.reshape(-1, W.shape[1]) for role, x in
-                    zip(self.roles, np.split(each, ends[:-1], axis=1))}
+                    zip(self.roles, np.split(each, last[:-1], axis=1))}
         if self.layout.startswith("experts_flat"):
             W = W.reshape(experts, -1, W.shape[-1])
         if self.layout in ("experts_flat_in", "experts_apart_in"):

@@ -121,8 +121,8 @@ def fan_ins(t, name, n): # (L,), NaN for an absent matrix
     heads = [b.attention for b in t.blocks if b.attention is not None]
     unit = 1.
     if n == np.inf:
-        fixed = [a.heads*a.head_width for a in heads
-                 if isinstance(a, SelfAttention) and a.head_width]
+        fixed: list = [a.heads*a.head_width for a in heads
+                       if isinstance(a, SelfAttention) and a.head_width]
         n = min([x for x in fixed if x < np.inf], # heads of fixed width fill the stream
                 default=float(lcm(*(a.heads for a in heads))))
         unit = 0. if name.startswith("b") else n

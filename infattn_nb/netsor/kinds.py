@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Nonlin', 'numbers_of', 'finite', 'Diagonal', 'Sum', 'Linear', 'scaled', 'Mix', 'flat', 'Attend', 'beside',
-           'attention_weights', 'alike', 'pulled_weights', 'Normalize', 'FiniteOnly', 'reject_limit', 'Constants', 'Rotate',
-           'Logits', 'turned']
+           'attention_weights', 'alike', 'pulled_weights', 'Normalize', 'FiniteOnly', 'reject_limit', 'Constants',
+           'Rotate', 'Logits', 'turned']
 
 # %% ../../nbs/netsor/kinds.ipynb #kn-takes
 from collections.abc import Callable, Iterator

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['times_sigmoid', 'times_sigmoid_of_sum', 'READOUTS', 'ScoreSoftmax', 'rows_before', 'Drawn', 'linear_map', 'adapted',
-           'Seen', 'attention_branch', 'latent_branch', 'OverRoot', 'jointly_normalized', 'alike_in_all_rows', 'zeros_like', 'mlp_branch',
-           'ExpertGate', 'Router', 'experts_branch', 'write_transformer', 'written_with', 'rows_of_texts']
+           'Seen', 'attention_branch', 'OverRoot', 'jointly_normalized', 'alike_in_all_rows', 'zeros_like',
+           'latent_branch', 'mlp_branch', 'ExpertGate', 'Router', 'experts_branch', 'write_transformer', 'written_with',
+           'rows_of_texts']
 
 # %% ../../nbs/transformer/as_program.ipynb #takes
 from dataclasses import dataclass, replace
@@ -52,13 +53,16 @@ class ScoreSoftmax:
 
     def _apart(self, P):
         "Columns of keys, and those of buckets."
-        keys = self.buckets.shape[-1]
+        keys = self._keys(P)
         return P[..., :keys], P[..., keys:]
+
+    def _keys(self, P):
+        "Number of columns without those of buckets."
+        return P.shape[-1] if self.buckets is None else self.buckets.shape[-1]
 
     def _capped(self, P): # (columns,)
         "Which columns have a cap."
-        keys = P.shape[-1] if self.buckets is None else self.buckets.shape[-1]
-        return np.arange(P.shape[-1]) < keys - self.sink
+        return np.arange(P.shape[-1]) < self._keys(P) - self.sink
 
     def cut(self, rows, columns):
         "The same function, restricted to some rows and columns of the scores."
