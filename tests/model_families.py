@@ -223,7 +223,7 @@ OF_DEEPSEEK = LATENT | dict(
     first_k_dense_replace=1,
     num_hidden_layers=3,
 )
-LATENTS = dict(  # of which configs alone are read, for chains and gradients
+LATENTS = dict(  # of which configs alone are read
     deepseek_v3=OF_DEEPSEEK,
     deepseek_v2=OF_DEEPSEEK
     | dict(topk_method="group_limited_greedy", initializer_range=0.2),

@@ -467,9 +467,12 @@ class Config(Entries):
             found |= beside_fixed(cov, texts, positions)
         return found
 
-    def embeddings_of_pair(self, texts): # labels of source and target -> dict
+    def embeddings_of_pair(self, texts, # labels of source and target
+                           sizes=None, # variances by role; None = as in the config
+                          ): # dict
         "Covariance of the embeddings of source and target, and the text of each token."
         drawn = {k: self.variances[k] for k in self.own.embeddings}
+        drawn |= sizes or {}
         if self.fixed_positions:
             drawn["position"] = 0.
         cov = self.drawn_cov(texts, drawn)
@@ -775,12 +778,14 @@ class Config(Entries):
                 units[self.family.shared] = self.shared_units
         new |= {name: max(1, round(f*ratio)) for name, f in units.items()}
         if heads == "wider":
-            grown = [x for x in ("head_dim", "rotary_dim") if self.get(x)]
+            of_latents = "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"
+            grown = [x for x in ("head_dim", "rotary_dim", *of_latents) if self.get(x)]
         else:
             grown = [x["heads"] for x in stacks] or [self.name(*_HEADS)]
             grown = list(dict.fromkeys(grown))
             shared = self.name(*_GROUPS) if self.groups else None
             grown += [shared] if shared else []
+        grown += [x for x in ("kv_lora_rank", "q_lora_rank") if self.get(x)]
         for name in grown:
             new[name] = ratio*self.get(name)
             if new[name].denominator > 1:

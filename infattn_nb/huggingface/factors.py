@@ -15,6 +15,7 @@ import numpy as np
 
 from ..numerics import checks
 from ..transformer.block import altered
+from ..transformer.latent import LatentAttention
 from ..transformer.parts import BIASES, DISTANCE, MATRICES, SINK
 from .families import biases_apart, neighbours_apart
 from .measure import as_array, explicit, shift_of
@@ -96,8 +97,10 @@ def held_now(part, # Parts, or an object with the same fields
         biases.pop("b1", None) # it is part of the activation
     return explicit(matrices, biases)
 
-def _head_width(part):
+def _head_width(part): # a number; of latent attention, the rows of each role
     "Width of a head, from the output matrix of attention."
+    if isinstance(part.block.attention, LatentAttention):
+        return part.block.attention.rows_in_turn
     last = next(x for x, tensor in part.held if "o" in tensor.roles)
     tensor = next(tensor for _, tensor in part.held if "o" in tensor.roles)
     rows = last.shape[0] if tensor.layout == "in" else last.shape[1]

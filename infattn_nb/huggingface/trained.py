@@ -24,7 +24,9 @@ from ..numerics import checks
 from ..transformer.adapters import LowRank, adapters_of
 from ..transformer.as_program import rows_before, written_with
 from ..transformer.experts import Experts
-from ..transformer.parts import BIASES, DISTANCE, MATRICES, ROUTER, SINK
+from ..transformer.latent import LatentAttention
+from ..transformer.parts import BIASES, DISTANCE, MATRICES, MLP_MATRICES
+from ..transformer.parts import ROUTER, SINK
 
 # %% ../../nbs/huggingface/trained.ipynb #tr-slots
 class Tensors:
@@ -49,6 +51,7 @@ class Tensors:
 
     def matrix(self, role, mixture, l):
         "The tensor with the matrix of a role in block l, from 0."
+        role = role.removesuffix("_r") # rotated coordinates of queries
         return next(x for x in self.matrices[role, mixture][::-1] if x.is_of_block(l))
 
     def beside(self, tensor): # Tensor, or None
@@ -69,7 +72,8 @@ _KINDS = {"q": "into a head", "k": "into a head", "v": "into a head",
 _PLACES = {"first": ("first_gain", False), "last": ("gain", False),
            "pre": ("gain", True), "post": ("gain", True),
            "output": ("output_gain", True), "q_norm": ("query_gain", True),
-           "k_norm": ("key_gain", True), "closing": ("closing_gain", False)}
+           "k_norm": ("key_gain", True), "closing": ("closing_gain", False),
+           "dq": ("of_queries_gain", True), "dkv": ("latent_gain", True)}
 _OF_HEADS = "query_gain", "key_gain" # the same number of entries at every width
 
 def _say_what_is_left_out(entries):
@@ -150,7 +154,7 @@ class Trained:
 
     def _name(self, tensor, l, role=None, head=None, bias=False):
         name = self.prefix + stem(tensor, None if l is None else l - 1)
-        if role is not None and len(tensor.roles) > 1:
+        if role is not None and (len(tensor.roles) > 1 or role not in tensor.roles):
             name += f".{role}"
         name += ".bias" if bias else ""
         return name if head is None else f"{name}[{head}]"
@@ -247,6 +251,9 @@ class Trained:
     def _part(self, tensor, x, role, head, l):
         "Rows of a matrix, or of a bias (·, 1), that belong to a role and head."
         a = self.network.blocks[l - 1].attention
+        if isinstance(a, LatentAttention) and not tensor.of_experts \
+                and role not in MLP_MATRICES:
+            return self._part_of_latents(tensor, x, role, head, a)
         m = self._head_width(l)
         many = self.network.most_experts
         W = tensor.matrices(x, m, a.groups, many)[role]
@@ -259,6 +266,22 @@ class Trained:
         if role in "qk" and a.rotary is not None and self.neighbours_turn:
             W = halves_of_pairs(W, m, a.rotary.turning(m))
         return W[head*m:(head + 1)*m]
+
+    def _part_of_latents(self, tensor, x, role, head, a):
+        "The same for latent attention, whose heads have parts of several widths."
+        d, m = a.head_width, a.rotary_width
+        W = tensor.matrices(x, a.rows_in_turn, None)[role.removesuffix("_r")]
+        halves = halves_of_pairs if self.neighbours_turn else lambda W, *_: W
+        if role == "kr":
+            return halves(W, m, m)
+        if head is None:
+            return W
+        if role == "o":
+            return np.split(W, a.heads, axis=1)[head]
+        own = np.split(W, a.heads)[head]
+        if role == "q":
+            return own[:d]
+        return halves(own[d:], m, m) if role == "q_r" else own
 
     def _head_width(self, l):
         a = self.network.blocks[l - 1].attention

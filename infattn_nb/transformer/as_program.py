@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['times_sigmoid', 'times_sigmoid_of_sum', 'READOUTS', 'ScoreSoftmax', 'rows_before', 'Drawn', 'linear_map', 'adapted',
            'Seen', 'attention_branch', 'OverRoot', 'jointly_normalized', 'alike_in_all_rows', 'zeros_like',
-           'mlp_branch', 'ExpertGate', 'Router', 'experts_branch', 'write_transformer', 'written_with', 'rows_of_texts']
+           'latent_branch', 'mlp_branch', 'ExpertGate', 'Router', 'experts_branch', 'write_transformer', 'written_with',
+           'rows_of_texts']
 
 # %% ../../nbs/transformer/as_program.ipynb #takes
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from ..netsor.program import Program
 from .adapters import LowRank, adapters_of
 from .attention import positions_of
 from .experts import Experts, Routing
+from .latent import LatentAttention
 from .parts import MLP_MATRICES
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-bias
@@ -51,13 +53,16 @@ class ScoreSoftmax:
 
     def _apart(self, P):
         "Columns of keys, and those of buckets."
-        keys = self.buckets.shape[-1]
+        keys = self._keys(P)
         return P[..., :keys], P[..., keys:]
+
+    def _keys(self, P):
+        "Number of columns without those of buckets."
+        return P.shape[-1] if self.buckets is None else self.buckets.shape[-1]
 
     def _capped(self, P): # (columns,)
         "Which columns have a cap."
-        keys = P.shape[-1] if self.buckets is None else self.buckets.shape[-1]
-        return np.arange(P.shape[-1]) < keys - self.sink
+        return np.arange(P.shape[-1]) < self._keys(P) - self.sink
 
     def cut(self, rows, columns):
         "The same function, restricted to some rows and columns of the scores."
@@ -328,6 +333,41 @@ def zeros_like(p, V): # one row
     "A zero vector of the length of the rows of V."
     return p.inputs([[0.]], rows=V.length)
 
+def latent_branch(weights, l, branch, width, seen, U):
+    "Outputs of the latent attention of block l for tokens U (s rows)."
+    if width in (None, np.inf):
+        checks.reject("width", "be finite for latent attention in a program", width,
+                      "give the transformer a width")
+    p = weights.program
+    n = int(width)
+    d, m, H = branch.head_width, branch.rotary_width, branch.heads
+    angles = branch.rotary.of_positions(positions_of(U.k, seen.texts), m)
+    def mapped(X, role, rows, head=None):
+        return linear_map(weights, X, l, role, head, branch.variance(role.removesuffix("_r")), 0.,
+                          Fraction(rows, n), H if head is not None else 1)
+    def latent(role, rank):
+        N = _normalized(weights, mapped(U, role, rank), branch.norm)
+        return weights.scaled(N, role, l, 0, Fraction(rank, n))
+    source = U if branch.queries is None else latent("dq", branch.queries)
+    C = latent("dkv", branch.keys)
+    shared = p.rotate(mapped(U, "kr", m), angles)
+    sees = branch.allowed(U.k, seen.texts)
+    bias = None if sees is None else np.where(sees, 0., -np.inf)
+    every = np.tile(np.arange(U.k), (U.k, 1)) # scores of the shared keys are added
+    softmax_of_sum = ScoreSoftmax(bias, buckets=every)
+    size = branch.score_scale/np.sqrt(d + m)
+    Y: Any = 0
+    for h in range(H):
+        plain = p.scores(size*np.sqrt(d)*mapped(source, "q", d, h),
+                         mapped(C, "k", d, h))
+        turned = p.rotate(mapped(source, "q_r", m, h), angles)
+        scores = plain, p.scores(size*np.sqrt(m)*turned, shared)
+        V = mapped(C, "v", branch.value_width, h)
+        values = V, zeros_like(p, V)[np.zeros(U.k, int)]
+        p.heads[l - 1, h] = p.attend(scores, values, softmax_of_sum)
+        Y = adapted(weights, p.heads[l - 1, h], l, "o", h, branch.var_o/H, 1, H) + Y
+    return Y
+
 def _attended(p, P, V, branch, h, sees, seen, sink, numbers):
     """Values averaged with the attention weights of head h.
 
@@ -489,8 +529,6 @@ def write_transformer(network, texts=None, readout="last", adapters=None):
     "A transformer as a program, with one output for each text, or logits."
     checks.choice(readout, "readout", READOUTS)
     adapters = adapters_of(adapters)
-    network.reject_latents("be SelfAttention in a program", "use `chain` or "
-                           "`gradients`")
     p = Program()
     if texts is not None:
         network = replace(network, texts=texts, source=None)
@@ -557,7 +595,9 @@ def _through(weights, l, block, network, X):
         for branch in branches:
             U = weights.scaled(N, "pre", l, number) if before else X
             if branch is block.attention:
-                Y = attention_branch(weights, l, branch, network.width, seen, U)
+                is_latent = isinstance(branch, LatentAttention)
+                attend = latent_branch if is_latent else attention_branch
+                Y = attend(weights, l, branch, network.width, seen, U)
             elif isinstance(branch, Experts):
                 Y = experts_branch(weights, l, branch, U)
             else:

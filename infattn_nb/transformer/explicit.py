@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['normalised', 'turned', 'softmax_of', 'Attended', 'Fed', 'by_heads', 'merged', 'dressed', 'clipped', 'run_attention',
-           'run_mlp', 'Mixed', 'run_experts', 'Summed', 'run_sum', 'run_block']
+           'run_latent', 'run_mlp', 'Mixed', 'run_experts', 'Summed', 'run_sum', 'run_block']
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-imports
 from functools import partial
@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from ..numerics.softmax import shares
+from .latent import LatentAttention
 
 # %% ../../nbs/transformer/explicit.ipynb #ex-rows
 def normalised(norm, X): # a Norm, (..., n)
@@ -110,6 +111,24 @@ def run_attention(a, u, W, texts, between=None):
     out = mixed @ W["o"] + W.get("bo", 0.)
     return Attended(out, Q, K, V, raw, P, A, mixed)
 
+def run_latent(a, u, W, texts):
+    "Output of latent attention a for tokens u, (..., s, n), with texts (s,)."
+    positions = np.array([list(texts[:i]).count(t) for i, t in enumerate(texts)])
+    source = normalised(a.norm, u @ W["dq"]) if "dq" in W else u
+    latent = normalised(a.norm, u @ W["dkv"])
+    Q = by_heads(source @ W["q"], a.heads)
+    K, V = (by_heads(latent @ W[k], a.heads) for k in "kv")
+    d = a.head_width
+    of_queries = turned(Q[..., d:], positions, a.rotary)
+    shared = turned((u @ W["kr"])[..., None, :, :], positions, a.rotary)
+    raw = Q[..., :d] @ K.mT + of_queries @ shared.mT
+    raw = a.score_scale/np.sqrt(a.width_of_heads(np.inf))*raw
+    allowed = np.equal.outer(texts, texts)
+    own = a.allowed(len(texts), None)
+    A = softmax_of(raw, allowed if own is None else allowed & own)
+    mixed = merged(A @ V)
+    return Attended(mixed @ W["o"], Q, K, V, raw, raw, A, mixed)
+
 def run_mlp(f, u, W): # FeedForward, (..., s, n), matrices and biases
     "Output of an MLP for tokens u."
     h = u @ W["1"] + W.get("b1", 0.)
@@ -165,9 +184,13 @@ def run_sum(block, branches, x, W, texts):
     u = _at(rows, partial(normalised, norm), x) if before else x
     u = u[..., seen, :]
     within = texts[seen] if block.looks_at is None else np.zeros(u.shape[-2], int)
-    ran = tuple(run_attention(b, u, W, within, block.between())
-                if b is block.attention else
-                (run_mlp if b is block.mlp else run_experts)(b, u, W) for b in branches)
+    def run(b):
+        if isinstance(b, LatentAttention):
+            return run_latent(b, u, W, within)
+        if b is block.attention:
+            return run_attention(b, u, W, within, block.between())
+        return (run_mlp if b is block.mlp else run_experts)(b, u, W)
+    ran = tuple(map(run, branches))
     y = np.zeros(x.shape)
     y[..., seen, :] = sum(branch.out for branch in ran)
     y = y if block.rows is None else y*block.rows[:, None]

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import nightly
-from model_families import BODIES, FAMILIES, MIXTURES, config, model
+from model_families import BODIES, FAMILIES, LATENTS, MIXTURES, config, model
 from model_flags import ENCODERS, in_double
 from two_texts import FLIPS, KINDS, SOUND, SOURCE, encoded
 from two_texts import config as config_of_pair
@@ -273,7 +273,7 @@ def apart(run, losses, weights):
 ELSEWHERE = {*BODIES, "clip_text_model"}
 
 
-@pytest.mark.parametrize("kind", sorted({*FAMILIES, *KINDS} - ELSEWHERE))
+@pytest.mark.parametrize("kind", sorted({*FAMILIES, *KINDS, *LATENTS} - ELSEWHERE))
 def test_every_family_starts_as_torch_does(kind):
     "The loss at the start, of all families that are read."
     with in_double():
@@ -285,7 +285,7 @@ def test_every_family_starts_as_torch_does(kind):
         assert found == pytest.approx(one.value().item(), rel=1e-9)
 
 
-CASES = [(kind, rule) for kind in [*SHAPES, *KINDS] for rule in RULES]
+CASES = [(kind, rule) for kind in [*SHAPES, *KINDS, *LATENTS] for rule in RULES]
 CASES += [
     (kind, "adam" if kind == "esm" else "adamw")  # under AdamW ESM's losses grow
     for kind in sorted({*FAMILIES} - {*SHAPES} - ELSEWHERE)
@@ -296,6 +296,10 @@ DAILY = {
 DAILY |= {("gpt2", rule) for rule in RULES} | {("llama", "adamw")}
 DAILY -= {("qwen3_moe", "adam"), ("opt", "adam"), ("falcon", "sgd")}
 DAILY |= {("t5", "sgd"), ("mbart", "adam"), ("whisper", "adamw")}
+DAILY |= {("deepseek_v3", "adam")}
+
+
+ROUTED = *MIXTURES, "deepseek_v2", "deepseek_v3"
 
 
 class Routed:
@@ -356,7 +360,7 @@ def test_twenty_steps_are_those_of_torch(kind, rule):
     assert losses[-1] < losses[0]
     assert max(off) < 1e-8
     blocks = [l for l, b in enumerate(one.net.blocks) if hasattr(b.feedforward, "mlp")]
-    assert len(theirs) == len(blocks) == (2 if kind in MIXTURES else 0)
+    assert len(theirs) == len(blocks) == (2 if kind in ROUTED else 0)
     for block, chosen in zip(blocks, theirs, strict=True):
         np.testing.assert_array_equal(run.choices(block)[0], chosen)
         assert changes(chosen) > 0  # 9 … 62 of 220
