@@ -171,6 +171,21 @@ CASES = {
         ),
         final=True,
     ),
+    "clipped": dict(
+        n=16,
+        layers=2,
+        kind="rms",
+        attention=attention(
+            heads=4,
+            groups=2,
+            rotary=dict(base=100.0),
+            qk_norm="rms",
+            clip=0.7,
+            var_v=2.0,
+            score_scale=4.0,
+        ),
+        final=True,
+    ),
 }
 
 INDEPENDENT = (

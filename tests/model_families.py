@@ -33,6 +33,7 @@ BASE = dict(
     initializer_range=0.15,
 )
 GROUPED = dict(num_key_value_heads=2)
+CLIPPED = dict(clip_qkv=0.6)
 FAMILIES = dict(
     gpt2=dict(n_embd=n, n_layer=2, n_head=4),
     bert={},
@@ -58,7 +59,7 @@ FAMILIES = dict(
     phi=GROUPED,
     phi3=GROUPED,
     gpt_neox=dict(rotary_pct=0.5),
-    mpt=dict(d_model=n, n_layers=2, n_heads=4, max_seq_len=32),
+    mpt=dict(d_model=n, n_layers=2, n_heads=4, max_seq_len=32, attn_config=CLIPPED),
     gemma=GROUPED | dict(head_dim=12),
     gemma2=GROUPED | dict(head_dim=12, sliding_window=3),
     gemma3_text=GROUPED | dict(head_dim=12, sliding_window=3),
@@ -96,7 +97,7 @@ FAMILIES = dict(
         initializer_range=0.3,
     ),
     vaultgemma=GROUPED | dict(head_dim=12, sliding_window=3),
-    olmo=GROUPED,
+    olmo=GROUPED | CLIPPED,
     cohere2=GROUPED | dict(sliding_window=3, num_hidden_layers=4),
     nemotron=GROUPED,
     exaone4=GROUPED | dict(sliding_window=3, num_hidden_layers=4),
@@ -153,7 +154,7 @@ FAMILIES = dict(
         d_model=n,
         n_heads=4,
         n_layers=2,
-        attn_config=dict(kv_n_heads=2, rope_theta=1e4),
+        attn_config=CLIPPED | dict(kv_n_heads=2, rope_theta=1e4),
         ffn_config=dict(
             moe_num_experts=5,
             moe_top_k=3,
@@ -222,15 +223,12 @@ OF_DEEPSEEK = LATENT | dict(
     first_k_dense_replace=1,
     num_hidden_layers=3,
 )
-LATENTS = dict(  # of which configs alone are read, for chains and gradients
+LATENTS = dict(  # of which configs alone are read
     deepseek_v3=OF_DEEPSEEK,
     deepseek_v2=OF_DEEPSEEK
     | dict(topk_method="group_limited_greedy", initializer_range=0.2),
     minicpm3=LATENT | dict(initializer_range=0.25),
 )
-
-UNTRAINED = ("mpnet",)  # of which no programs are written
-
 
 RENAMED = (  # whose parts other families have too: nightly
     "exaone4 seed_oss ministral deit vit_mae dinov2 clip_vision_model hubert "

@@ -107,6 +107,7 @@ class Network:
                 qk_norm=None,
                 joint_norm=False,
                 softcap=None,
+                clip=None,
                 mask=None,
                 bias=None,
                 score_scale=1.0,
@@ -129,6 +130,8 @@ class Network:
             return split(normed(x), h) if a["joint_norm"] else normed(split(x, h))
 
         Q, K, V = part("q", H), part("k", G), part("v", G)
+        if a["clip"]:
+            Q, K, V = (x.clamp(-a["clip"], a["clip"]) for x in (Q, K, V))
         if a["rotary"]:
             Q, K = (turned(x, **a["rotary"]) for x in (Q, K))
         K, V = (x.repeat_interleave(H // G, 1) for x in (K, V))

@@ -66,6 +66,15 @@ def model(config):
     return auto.from_config(config).eval()
 
 
+def encoded(module, x):
+    "What an encoder without its convolutions returns for tokens, (1, s, n)."
+    encoder = module.get_encoder()
+    for layer in encoder.layers:
+        x = layer(x, None)
+        x = x[0] if isinstance(x, tuple) else x
+    return encoder.layer_norm(x)
+
+
 def output(module):
     "Last hidden states of a module without a head, source and target, (s, n)."
     c = module.config
@@ -74,10 +83,7 @@ def output(module):
         if c.model_type in SOUND:  # tokens stand in for what the convolutions return
             x = torch.randn(1, len(SOURCE), c.d_model)
             x[:, 2] = x[:, 0]
-            for layer in module.get_encoder().layers:
-                x = layer(x, None)
-                x = x[0] if isinstance(x, tuple) else x
-            x = module.get_encoder().layer_norm(x)
+            x = encoded(module, x)
             about = dict(input_ids=target, encoder_hidden_states=x)
             y = module.get_decoder()(**about, use_cache=False).last_hidden_state
         else:

@@ -37,10 +37,10 @@ which default configs of model types in common use are read, nbs/data/types.csv
 "Train your model at every finite width": nbs/data/train_your_model.json, all parts or
 some (some twenty minutes on one core; `law` takes torch and transformers);
 
-    python tools/tables.py adapters [powers rules ranks kernels text]
+    python tools/tables.py adapters [powers rules grid ranks kernels text]
 
-"Fine-tuning with adapters": nbs/data/fine_tuning.json, all parts or some (a quarter of
-an hour on one core);
+"Fine-tuning with adapters": nbs/data/fine_tuning.json, all parts or some (half an
+hour on one core);
 
     python tools/tables.py trained
 
@@ -1148,6 +1148,34 @@ def kernels_part(size=200):
     return rows
 
 
+RATIOS = tuple(2.0 ** np.arange(-2, 7))  # the rate of B over that of A
+
+
+def rates_of_A(n):
+    "Rates of A at width n, in factors of two."
+    steps = np.log2(n / 64)
+    return 0.02 * 2.0 ** np.arange(-steps - 4, 3)
+
+
+def grid_part(steps=30):
+    "Losses in thirty steps of Adam over widths, rates of A and ratios of rates."
+    rows = []
+    for n in ADAPTER_WIDTHS[:4]:
+        rates = rates_of_A(n)
+        for ratio in RATIOS:
+            losses = []
+            for rate in rates:
+                try:
+                    run, _ = adapted_run(n, (rate, ratio * rate), steps)
+                    loss = np.where(run.diverged, np.inf, run.loss[:, -1])
+                except ValueError:  # more than half diverge
+                    loss = np.full(8, np.inf)
+                losses.append([x if np.isfinite(x) else None for x in short(loss)])
+            about = dict(width=n, ratio=float(ratio), rates=short(rates))
+            rows.append(about | dict(loss=losses))
+    return rows
+
+
 ANOTHER = "she was born in the desert on a dim morning"  # the same letters
 TEXT_WIDTHS, TEXT_NETWORKS = (64, 128, 256, 512), 4
 
@@ -1229,6 +1257,7 @@ ADAPTER_PARTS = dict(
     kernels=kernels_part,
     powers=powers_part,
     rules=rules_part,
+    grid=grid_part,
     ranks=ranks_part,
     text=text_part,
 )

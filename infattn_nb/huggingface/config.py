@@ -259,7 +259,7 @@ class Config(Entries):
             scale = float(1/np.sqrt(self.width))
         if self.get("dim_model_base") is not None:
             scale = self.get("dim_model_base")/self.width
-        return Head("lm_head", family.tied if said is None else bool(said),
+        return Head(family.head_name, family.tied if said is None else bool(said),
                     float(np.sqrt(self.variance)), self.entries.get("vocab_size"),
                     bias, scale=scale, cap=self.get("final_logit_softcapping"))
 
@@ -341,10 +341,6 @@ class Config(Entries):
                         "pass a config of a family without experts, such as llama")
         if self.experts:
             self._check_experts()
-        apart = self.part("attn_config") # MPT stores some entries there
-        if apart.get("clip_qkv"):
-            apart.reject("clip_qkv", "be null", apart.get("clip_qkv"),
-                         "clipped queries and keys are not supported")
         filled = self.width % self.heads == 0 or not self.family.whole_heads
         if not filled and self.get("head_dim") is None:
             self.reject(self.name(*_HEADS), f"divide the width {self.width}",
@@ -471,26 +467,30 @@ class Config(Entries):
             found |= beside_fixed(cov, texts, positions)
         return found
 
-    def embeddings_of_pair(self, texts): # labels of source and target -> dict
+    def embeddings_of_pair(self, texts, # labels of source and target
+                           sizes=None, # variances by role; None = as in the config
+                          ): # dict
         "Covariance of the embeddings of source and target, and the text of each token."
         drawn = {k: self.variances[k] for k in self.own.embeddings}
+        drawn |= sizes or {}
         if self.fixed_positions:
             drawn["position"] = 0.
         cov = self.drawn_cov(texts, drawn)
         found = dict(cov=cov, texts=text_labels(texts))
         if self.fixed_positions:
-            rows = self._fixed_rows(max(map(len, texts)))
+            rows = self.fixed_rows(max(map(len, texts)))
             given = bool(self.family.before) # with their positions
             both = [0*rows[:len(texts[0])] if given else rows, rows]
             found |= beside_fixed(cov, texts, both)
         return found
 
-    def _fixed_rows(self, length):
+    def fixed_rows(self, length):
         "Sines and cosines of the positions of one text, (length, n)."
         if self.family.waves == "behind padding":
             first = self.need("pad_token_id") + 1
             return waves_behind(first, length, self.width)
-        return sinusoids(length, self.width)
+        waves = sinusoids(length, self.width)
+        return np.concatenate([waves[:, ::2], waves[:, 1::2]], axis=1) # sines first
 
     def _drawn_cov_of_pair(self, texts, sizes):
         "As `drawn_cov`: both texts share their words, but not a table of positions."
@@ -568,7 +568,7 @@ class Config(Entries):
         shared = dict(
             head_width=None if m*H == n else m, groups=groups if groups != H else None,
             joint_norm=family.joint_norm,
-            softcap=self.get("attn_logit_softcapping"),
+            softcap=self.get("attn_logit_softcapping"), clip=self.clip,
             bias=alibi(H, positions) if family.alibi else None,
             var_q=n*var["q"], var_k=n*var["k"], var_v=n*var["v"],
             var_o=H*m*var["o"]/out,
@@ -672,6 +672,12 @@ class Config(Entries):
         return (self.get("sliding_window") or whole//2) + 1
 
     @property
+    def clip(self): # a number, or None
+        "The bound of queries, keys and values; MPT has it among others."
+        apart = self.part("attn_config").get("clip_qkv")
+        return self.get("clip_qkv") if apart is None else apart
+
+    @property
     def has_qk_norm(self):
         "Are queries and keys normalised?"
         said = self.family.qk_norm
@@ -743,7 +749,17 @@ class Config(Entries):
 
         fixed: "variance" keeps fan-in times the variance of an entry; "std" keeps the
         standard deviation."""
+        rule = self.family.rule
+        if fixed == "std" and rule != "one":
+            checks.reject("fixed", f"be 'variance' for {self.kind}, whose standard "
+                          "deviations depend on the width", repr(fixed),
+                          "pass fixed='variance'")
+        if heads == "wider" and self.family.unscaled:
+            checks.reject("heads", f"be 'more' for {self.kind}, whose scores are not "
+                          "divided by the root of the width of a head", repr(heads),
+                          "pass heads='more'")
         ratio = Fraction(width, self.width)
+        stacks = [self.family.encoder, self.family.decoder]*self.has_two_texts
         apart = self.family.nested.split()
         new = {k: x for k, x in self.entries.items() if k not in apart}
         new |= {self.name(*_WIDTH): width}
@@ -753,19 +769,23 @@ class Config(Entries):
         for name in ("embedding_size", *self.family.same):
             if self.get(name) == self.width:
                 new[name] = width
-        if isinstance(self.family.units, str):
-            new[self.family.units] = max(1, round(self.units*ratio))
+        units = {x["units"]: self.need(x["units"]) for x in stacks}
+        if not stacks and isinstance(self.family.units, str):
+            units = {self.family.units: self.units}
         if self.experts:
-            units = {self.family.expert_units: self.expert_units}
+            units |= {self.family.expert_units: self.expert_units}
             if self.family.shared:
                 units[self.family.shared] = self.shared_units
-            new |= {name: max(1, round(f*ratio)) for name, f in units.items()}
+        new |= {name: max(1, round(f*ratio)) for name, f in units.items()}
         if heads == "wider":
-            grown = [x for x in ("head_dim", "rotary_dim") if self.get(x)]
+            of_latents = "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"
+            grown = [x for x in ("head_dim", "rotary_dim", *of_latents) if self.get(x)]
         else:
-            grown = [self.name(*_HEADS)]
+            grown = [x["heads"] for x in stacks] or [self.name(*_HEADS)]
+            grown = list(dict.fromkeys(grown))
             shared = self.name(*_GROUPS) if self.groups else None
             grown += [shared] if shared else []
+        grown += [x for x in ("kv_lora_rank", "q_lora_rank") if self.get(x)]
         for name in grown:
             new[name] = ratio*self.get(name)
             if new[name].denominator > 1:
@@ -773,11 +793,21 @@ class Config(Entries):
                 checks.reject("width", f"be a multiple of {least}, so that {name} is a "
                               "whole number", width, "choose another width")
             new[name] = int(new[name])
-        if fixed == "variance":
+        if fixed == "variance" and rule in ("one", "xavier"):
             deviation = self.name(*self.family.deviation.split())
             first = self.family.deviation.split()[0]
             new[deviation or first] = float(np.sqrt(self.variance/ratio))
         return new
+
+    @property
+    def sizes_of_embeddings(self):
+        "Root mean squares of all summands of the embeddings; 1 for those given."
+        drawn = [role for role in self.own.embeddings
+                 if not (role == "position" and self.fixed_positions)]
+        found = [self.std(role)*(self.embedding_scale if role == "word" else 1.)
+                 for role in drawn]
+        given = self.fixed_positions or self.family.before
+        return np.array(found + [1.]*bool(given or not found))
 
     @property
     def units(self):

@@ -318,7 +318,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
         rotary=_rotary_in(body, a, m, family) if family.rotary and turns else None,
         buckets=buckets_of(np.arange(tokens)) if family.distances else None,
-        softcap=_softcap(a, family), var_sink=0. if family.sinks else None,
+        softcap=_softcap(a, family), clip=_clip(a, family), var_sink=0. if family.sinks else None,
         score_scale=_score_scale(a, m, family)
         *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLDERS for name in ACT)
@@ -396,6 +396,13 @@ def _softcap(a, family):
     "Soft-capping of the scores; some modules contain the number without using it."
     acts = "attn_logit_softcapping" in family.reads.split()
     return getattr(a, "attn_logit_softcapping", None) if acts else None
+
+def _clip(a, family):
+    "Where queries, keys and values are clipped, or None; an infinite bound is none."
+    if not {"clip_qkv", "attn_config"} & {*family.reads.split()}:
+        return None
+    c = first_of(a, "clip_qkv") or getattr(getattr(a, "config", None), "clip_qkv", None)
+    return None if c in (None, np.inf) else c
 
 def _score_scale(a, m, family):
     "Factor of the scores, in addition to 1/√m."

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..numerics import checks
 from ..transformer.block import altered
+from ..transformer.latent import LatentAttention
 from ..transformer.parts import BIASES, DISTANCE, MATRICES, SINK
 from .families import biases_apart, neighbours_apart
 from .measure import as_array, explicit, shift_of
@@ -33,7 +34,11 @@ def branch_factor(block, own):
 def score_factor(block, own):
     "Factor of the scores, relative to the family's factor."
     a = block.attention
-    return 1. if a is None else abs(a.score_scale/own.attention.score_scale)
+    factor = 1. if a is None else abs(a.score_scale/own.attention.score_scale)
+    if factor != 1 and getattr(a, "clip", None) is not None:
+        checks.reject("score_scale", "stay as in the module if queries and keys are "
+                      "clipped", a.score_scale, "no tensor contains this factor")
+    return factor
 
 # %% ../../nbs/huggingface/factors.ipynb #fc-folded
 def folded(t): # a Transformer that was read from a config or a module
@@ -92,8 +97,10 @@ def held_now(part, # Parts, or an object with the same fields
         biases.pop("b1", None) # it is part of the activation
     return explicit(matrices, biases)
 
-def _head_width(part):
+def _head_width(part): # a number; of latent attention, the rows of each role
     "Width of a head, from the output matrix of attention."
+    if isinstance(part.block.attention, LatentAttention):
+        return part.block.attention.rows_in_turn
     last = next(x for x, tensor in part.held if "o" in tensor.roles)
     tensor = next(tensor for _, tensor in part.held if "o" in tensor.roles)
     rows = last.shape[0] if tensor.layout == "in" else last.shape[1]
@@ -129,7 +136,8 @@ def enlarged(reading, # Reading
         blocks = []
         weights = []
         for part, block, own, size in rows:
-            factor = np.sqrt(target/size) if size else 1.
+            clipped = getattr(block.attention, "clip", None) is not None
+            factor = np.sqrt(target/size) if size and not clipped else 1.
             block, drawn = _enlarge(part, block, factor, reading.family, kept, rng)
             anew = _held_anew(part, block, reading.family, drawn, factor)
             blocks.append(block)

@@ -56,6 +56,14 @@ class Tensor(NamedTuple):
                 return l
         return number
 
+    def is_of_block(self, l):
+        "Has block l, from 0, this tensor of one of its stacks?"
+        return not self.numbers or self.numbers[l] is not None
+
+    def is_of_stack(self, name):
+        "Is it outside the blocks, in front of or behind one of two stacks?"
+        return self.name.startswith(f"{name}.")
+
     @property
     def marks(self):
         "The words of `when`."
@@ -81,9 +89,18 @@ class Tensor(NamedTuple):
         body = body.replace(r"\#", r"\d+")
         return re.compile(rf"(?:^|\.){body}$")
 
-    def matrices(self, W, m, groups, experts=1): # m: width of a head; groups, or None
-        "Matrices (out, in) in the tensor, by name."
+    def matrices(self, W, m, groups, experts=1):
+        """Matrices (out, in) in the tensor, by name.
+
+        m: width of a head, or the rows of each role; groups: a number, or None"""
         count = len(self.roles)
+        if isinstance(m, dict) and count > 1 and not self.of_experts \
+                and self.roles[0] in m:
+            last = np.cumsum([m[role] for role in self.roles])
+            heads = self.layout == "heads"
+            each = W.reshape(-1, last[-1], W.shape[1]) if heads else W[None]
+            return {role: x.reshape(-1, W.shape[1]) for role, x in
+                    zip(self.roles, np.split(each, last[:-1], axis=1))}
         if self.layout.startswith("experts_flat"):
             W = W.reshape(experts, -1, W.shape[-1])
         if self.layout in ("experts_flat_in", "experts_apart_in"):
@@ -219,6 +236,7 @@ class Family(NamedTuple):
     nested: str = "" # dicts whose entries are read as if they stood outside
     causal: bool = True
     masked: bool = False # is causality set by a mask?
+    pads: bool = True # is the embedding of the padding token not trained?
     grouped: bool = True # may heads share keys and values?
     rotary: bool | str = True # or an entry that is "rotary" if they are rotated
     before: str = "" # the tokens are given: the parts that make them
@@ -254,6 +272,7 @@ class Family(NamedTuple):
     defaults: dict = {} # entries that a file may omit
     config: bool = True # does its library draw N(0, deviation²)?
     head: bool = True # may it have the head of a language model?
+    head_name: str = "lm_head" # of the layer of its logits
     head_bias: bool = False # does its language-model head have a bias?
 
     def first_position(self, padding): # index of the padding token, or None
@@ -277,6 +296,9 @@ class Family(NamedTuple):
             own["gated"] = True
             if self.gated_activation:
                 own |= dict(activation="", fixed_activation=self.gated_activation)
+        entry = "rope_interleave"
+        if entry in self.reads.split() and get(entry) is False:
+            own["interleaved"] = False
         if own.get("rotary"): # in the place of a table of positions
             own["layouts"] = tuple([x for x in layout if x.roles != ("position",)]
                                    for layout in own["layouts"])
@@ -361,8 +383,15 @@ def halves_of_pairs(W, # (heads·m, n)
     order[:turning] = [*range(0, turning, 2), *range(1, turning, 2)]
     return W.reshape(-1, m, W.shape[1])[:, order].reshape(W.shape)
 
-def neighbours_apart(matrices, a): # matrices of a block, its SelfAttention
+def neighbours_apart(matrices, a): # matrices of a block, its attention
     "Matrices of queries and keys, in the order of `Rotary`."
+    if "kr" in matrices: # of latent attention
+        d, m = a.head_width, a.width_of_heads(np.inf)
+        q = matrices["q"].reshape(a.heads, m, -1)
+        turned = [halves_of_pairs(x[d:], m - d, m - d) for x in q]
+        q = np.concatenate([q[:, :d], np.stack(turned)], axis=1)
+        return matrices | {"q": q.reshape(matrices["q"].shape),
+                           "kr": halves_of_pairs(matrices["kr"], m - d, m - d)}
     m = len(matrices["q"])//a.heads
     turning = a.rotary.turning(m)
     return matrices | {k: halves_of_pairs(matrices[k], m, turning) for k in ("q", "k")}
@@ -372,8 +401,10 @@ def biases_apart(biases, # name -> one number for each row of its matrix, or Non
                  m, # width of a head
                 ):
     "Biases of queries and keys, in the order of `Rotary`."
-    turning = a.rotary.turning(m)
     there = {k: biases[k] for k in ("bq", "bk") if biases.get(k) is not None}
+    if not there:
+        return biases
+    turning = a.rotary.turning(m)
     return biases | {k: halves_of_pairs(b[:, None], m, turning)[:, 0]
                      for k, b in there.items()}
 

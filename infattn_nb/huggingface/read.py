@@ -136,11 +136,13 @@ def widened(config: Any, texts: Any, width: int, *, heads: str = "more",
     checks.choice(fixed, "fixed", ("variance", "std"))
     read = Config.read(config)
     n = checks.count(width, "width")
-    if read.has_two_texts:
-        checks.reject("config", "describe one stack of blocks", "an encoder with a "
-                      "decoder", "change the entries of its config by hand, or pass a "
-                      "width to `chain`")
-    net: Any = from_config(read.widened(n, heads, fixed), texts)
-    if fixed == "std" or read.family.scaled:
+    wider = read.widened(n, heads, fixed)
+    net: Any = from_config(wider, texts)
+    if fixed == "std":
         return net
-    return net.embedded(float(np.sqrt(n/read.width)))
+    factors = read.sizes_of_embeddings/Config.read(wider).sizes_of_embeddings
+    if not np.allclose(factors, factors[0], rtol=1e-9):
+        checks.reject("fixed", "be 'std' for a model whose tokens are given, whose "
+                      "positions are not drawn, or whose words alone have a factor",
+                      repr(fixed), "only a common factor of all embeddings is supported")
+    return net.embedded(float(factors[0]))

@@ -168,7 +168,7 @@ def infattn_train(
     clip_norm:str|None=None, # Largest norm of the gradients (default: no limit)
     warmup:str="0", # Steps of a linear warm-up of the rate
     schedule:str="constant", # Rate after the warm-up: constant, linear or cosine
-    adapters:str|None=None, # Train only adapters: their rank, or an adapter_config.json
+    adapters:str|None=None, # Train adapters alone: rank = alpha, or a config of peft
     rate_ratio:str="1", # Rate of the adapters' B over that of A
     at:str|None=None, # Another width, for which the rate is wanted
     check:bool=False, # Only check that a few steps move all widths alike

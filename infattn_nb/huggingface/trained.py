@@ -17,13 +17,16 @@ from .families import CORRECTION, Head, halves_of_pairs, is_in
 from .measure import as_array, rounding, shift_of
 from .verified import in_eval_mode, rows_of
 from .weights import fills, is_there
+from ..netsor.kinds import Constants
 from ..netsor.program import Program
 from ..nonlinearities import times
 from ..numerics import checks
 from ..transformer.adapters import LowRank, adapters_of
-from ..transformer.as_program import rows_before, rows_of_texts, written_with
+from ..transformer.as_program import rows_before, written_with
 from ..transformer.experts import Experts
-from ..transformer.parts import BIASES, MATRICES, ROUTER, SINK
+from ..transformer.latent import LatentAttention
+from ..transformer.parts import BIASES, DISTANCE, MATRICES, MLP_MATRICES
+from ..transformer.parts import ROUTER, SINK
 
 # %% ../../nbs/huggingface/trained.ipynb #tr-slots
 class Tensors:
@@ -31,8 +34,12 @@ class Tensors:
     def __init__(self, layout, config):
         there = [x for x in layout if is_there(x, config)]
         self.by_name = {x.name: x for x in there}
-        self.matrices = {(k, mixture): x for x in there for mixture in (False, True)
-                         if is_in(x, mixture) for k in x.roles if k in MATRICES}
+        self.matrices: dict = {} # role, mixture? -> tensors, one for each stack
+        for x in there:
+            for mixture in (False, True):
+                for k in x.roles if is_in(x, mixture) else ():
+                    if k in MATRICES:
+                        self.matrices.setdefault((k, mixture), []).append(x)
         self.scales: list = [] # factors of the branches
         self.norms: dict = {} # "gain", "output_gain", "query_gain", … -> tensors
         for x in there:
@@ -41,6 +48,11 @@ class Tensors:
             inside = "*" in x.name
             if x.roles[0].endswith("gain"):
                 self.norms.setdefault((x.roles[0], inside), []).append(x)
+
+    def matrix(self, role, mixture, l):
+        "The tensor with the matrix of a role in block l, from 0."
+        role = role.removesuffix("_r") # rotated coordinates of queries
+        return next(x for x in self.matrices[role, mixture][::-1] if x.is_of_block(l))
 
     def beside(self, tensor): # Tensor, or None
         "The bias in the same layer as a tensor."
@@ -60,7 +72,8 @@ _KINDS = {"q": "into a head", "k": "into a head", "v": "into a head",
 _PLACES = {"first": ("first_gain", False), "last": ("gain", False),
            "pre": ("gain", True), "post": ("gain", True),
            "output": ("output_gain", True), "q_norm": ("query_gain", True),
-           "k_norm": ("key_gain", True)}
+           "k_norm": ("key_gain", True), "closing": ("closing_gain", False),
+           "dq": ("of_queries_gain", True), "dkv": ("latent_gain", True)}
 _OF_HEADS = "query_gain", "key_gain" # the same number of entries at every width
 
 def _say_what_is_left_out(entries):
@@ -94,6 +107,7 @@ class Trained:
         self.source = network.source
         self.layout = self.source.family.layouts[0] if layout is None else layout
         self.tensors = Tensors(self.layout, self.source.config)
+        self.is_pair = bool(network.texts_of_blocks)
         self.prefix = "" if self.source.roles else self.source.family.prefix
         self.fills = {(f.tensor.name, f.block): f for f in fills(network, self.layout)}
         self.parts: dict = {} # name -> tensor, block, function of its array
@@ -111,12 +125,14 @@ class Trained:
                               "written as a program", pattern, "use `chain` and "
                               "`gradients`, or pass the numbers as "
                               f"`{role}` in the place of the role")
-        for block in self.network.blocks:
-            if block.attention is None or block.feedforward is None:
+        before = source.own.blocks
+        for l, block in enumerate(self.network.blocks):
+            was = before[l % len(before)]
+            if len(block.branches) < len(was.branches):
                 checks.reject("blocks", "have attention and an MLP in each block, as "
                               "when it was read", "one without", "leave the blocks as "
                               "they were read")
-            if shift_of(block.mlp.activation):
+            if block.mlp is not None and shift_of(block.mlp.activation):
                 checks.reject("module", "have random or zero biases of the MLP if it "
                               "is written as a program", "one number in all of "
                               "them", "set them to zero before reading the module, and "
@@ -125,7 +141,7 @@ class Trained:
             checks.reject("module", "have random or zero biases if it is written as "
                           "a program", ", ".join(source.given), "set them to zero "
                           "before reading the module, and pass their values by `init=`")
-        if source.fixed and source.texts is not None:
+        if source.fixed and source.texts is not None and not self.is_pair:
             remedy = "pass the input of the first block as `embeddings`"
             if not source.measured:
                 remedy = "use a config with learned positions, or `chain`"
@@ -138,7 +154,7 @@ class Trained:
 
     def _name(self, tensor, l, role=None, head=None, bias=False):
         name = self.prefix + stem(tensor, None if l is None else l - 1)
-        if role is not None and len(tensor.roles) > 1:
+        if role is not None and (len(tensor.roles) > 1 or role not in tensor.roles):
             name += f".{role}"
         name += ".bias" if bias else ""
         return name if head is None else f"{name}[{head}]"
@@ -147,13 +163,13 @@ class Trained:
         "A matrix of block l, or the part of it that belongs to a head."
         tensor = self._tensor(l, role)
         name = self._name(tensor, l, role, head)
-        self.parts[name] = tensor, l, lambda x: self._part(tensor, x, role, head)
+        self.parts[name] = tensor, l, lambda x: self._part(tensor, x, role, head, l)
         return self.of_kind(_KINDS.get(role), self.program.matrix(name, var, rows))
 
     def _tensor(self, l, role):
         "The tensor with the matrix of a role in block l."
         mixture = isinstance(self.network.blocks[l - 1].feedforward, Experts)
-        return self.tensors.matrices[role, mixture]
+        return self.tensors.matrix(role, mixture, l - 1)
 
     def router(self, l, branch, U): # Score (s, m)
         "Logits of the router of block l for tokens U, as in torch, without a bias."
@@ -206,8 +222,8 @@ class Trained:
         whole = tensor._replace(layout=layout, roles=roles)
         def part(x): # A (r, c), or B (rows, r)
             if which == "B":
-                return self._part(whole, x, role, None if role == "o" else head).T
-            return self._part(whole, x, role, head) if role == "o" else x
+                return self._part(whole, x, role, None if role == "o" else head, l).T
+            return self._part(whole, x, role, head, l) if role == "o" else x
         self.parts[name] = key.removeprefix(self.prefix), None, part
 
     def of_kind(self, kind, W):
@@ -227,15 +243,18 @@ class Trained:
                                 weight.layout)
         def part(x): # as a matrix with one column, or for experts_in with one row
             column = x[..., None, :] if whole.layout == "experts_in" else x[..., None]
-            return self._part(whole, column, role, head)[:, 0]
+            return self._part(whole, column, role, head, l)[:, 0]
         self.parts[name] = tensor, l, part
         drawn = BIASES.get(role) in tensor.roles
         return self.program.parameter(0., var if drawn else 0., rows=rows, name=name)
 
-    def _part(self, tensor, x, role, head):
+    def _part(self, tensor, x, role, head, l):
         "Rows of a matrix, or of a bias (·, 1), that belong to a role and head."
-        a = self.network.blocks[0].attention
-        m = self._head_width
+        a = self.network.blocks[l - 1].attention
+        if isinstance(a, LatentAttention) and not tensor.of_experts \
+                and role not in MLP_MATRICES:
+            return self._part_of_latents(tensor, x, role, head, a)
+        m = self._head_width(l)
         many = self.network.most_experts
         W = tensor.matrices(x, m, a.groups, many)[role]
         if head is None:
@@ -248,9 +267,39 @@ class Trained:
             W = halves_of_pairs(W, m, a.rotary.turning(m))
         return W[head*m:(head + 1)*m]
 
-    @property
-    def _head_width(self):
-        return int(self.network.blocks[0].attention.width_of_heads(self.network.width))
+    def _part_of_latents(self, tensor, x, role, head, a):
+        "The same for latent attention, whose heads have parts of several widths."
+        d, m = a.head_width, a.rotary_width
+        W = tensor.matrices(x, a.rows_in_turn, None)[role.removesuffix("_r")]
+        halves = halves_of_pairs if self.neighbours_turn else lambda W, *_: W
+        if role == "kr":
+            return halves(W, m, m)
+        if head is None:
+            return W
+        if role == "o":
+            return np.split(W, a.heads, axis=1)[head]
+        own = np.split(W, a.heads)[head]
+        if role == "q":
+            return own[:d]
+        return halves(own[d:], m, m) if role == "q_r" else own
+
+    def _head_width(self, l):
+        a = self.network.blocks[l - 1].attention
+        return int(a.width_of_heads(self.network.width))
+
+    def distances(self, l, branch, acting): # [a number for each bucket] of the heads
+        "The numbers of buckets, which are one table for all blocks of a stack."
+        tensor = next(x for x in self.layout if x.roles == (DISTANCE,)
+                      and x.is_of_block(l - 1))
+        m = int(branch.buckets.max()) + 1
+        def of_head(h):
+            name = self._name(tensor, None, head=h)
+            if name not in self.made:
+                self.parts[name] = tensor, None, lambda x: x[:m, [h]]
+                self.made[name] = self.program.parameter(
+                    0., branch.var_distance, size=m, rows=0, name=name, decays=True)
+            return self.made[name]
+        return [of_head(h) for h in range(branch.heads)]
 
     @property
     def neighbours_turn(self):
@@ -268,11 +317,22 @@ class Trained:
         there = self.tensors.norms.get((kind, inside), [])
         if not there:
             return X
+        if self.is_pair and inside:
+            there = [x for x in there if x.is_of_block(l - 1)]
+        if self.is_pair and place == "first":
+            return self._of_both(X, there)
         tensor = there[min(number, len(there) - 1)] # parallel branches may share a norm
         key = X, tensor.name, l
         if key not in self.made:
             self.made[key] = self._scaled(X, tensor, l, rows, head)
         return self.made[key]
+
+    def _of_both(self, X, tensors):
+        "The outputs of the norms in front of encoder and decoder, with their gains."
+        texts = self.program.texts
+        each = [self._scaled(X[own], tensor, None, 1, None)
+                for own, tensor in zip(texts, tensors)]
+        return self.program.concatenate(*each)
 
     def _scaled(self, X, tensor, l, rows, head):
         gain = self._vector(tensor, l, rows, head=head)
@@ -298,7 +358,7 @@ class Trained:
         key = tensor.name, l, head
         if key not in self.made:
             name = self._name(tensor, l, head=head)
-            m = 0 if head is None else self._head_width
+            m = 0 if head is None else self._head_width(l)
             part = slice(None) if head is None else slice(head*m, (head + 1)*m)
             self.parts[name] = tensor, l, lambda x: x.reshape(-1)[part]
             mean = 0. if bias else self._of(tensor, l).mean
@@ -314,26 +374,62 @@ class Trained:
 
     def entered(self, network):
         "Embeddings of the tokens of all texts."
-        if self.source.family.before and self.source.texts is not None:
+        given = self.source.family.before
+        texts = self.source.texts
+        if given and texts is not None and not self.is_pair:
             return self.program.inputs(network.cov, network.mean, name="tokens")
-        if self.source.texts is None:
+        if texts is None:
             return self.program.inputs(network.cov, network.mean)
         roles = {x.roles[0]: x for x in self.layout}
         if "patch" in roles:
             return self._of_images(roles)
-        texts = self.source.texts
-        ids = self._numbers(texts)
-        words = np.arange(self.vocabulary) if self.readout == "lm" else np.unique(ids)
-        self.embeddings = self._table(roles["word"], words)
-        X = self._embedding_scale*self.embeddings[np.searchsorted(words, ids)]
-        if "position" in roles:
-            first = self.source.family.first_position(self._entry("pad_token_id"))
-            most = max(map(len, texts))
-            positions = self._table(roles["position"], first + np.arange(most))
-            X = X + positions[np.concatenate([np.arange(len(x)) for x in texts])]
+        behind = texts[1:] if given else texts # the source is given
+        X = self._of_words(roles["word"], behind)
+        positions = self._positions(behind)
+        if positions is not None:
+            X = X + positions
         if "type" in roles:
             X = X + self._table(roles["type"], np.arange(1))
-        return X
+        if not given:
+            return X
+        s = len(texts[0])
+        tokens = self.program.inputs(network.cov[:s, :s], network.mean[:s],
+                                     name="tokens")
+        return self.program.concatenate(tokens, X)
+
+    def _of_words(self, tensor, texts):
+        "Embeddings of the words of some texts, with their factor."
+        ids = self._numbers(texts)
+        words = np.arange(self.vocabulary) if self.readout == "lm" else np.unique(ids)
+        self.embeddings = self._table(tensor, words)
+        return self._embedding_scale*self.embeddings[np.searchsorted(words, ids)]
+
+    def _positions(self, texts): # Vector, or None
+        "Positions of the tokens of some texts; each of two stacks has its own table."
+        most = max(map(len, texts))
+        places = np.concatenate([np.arange(len(text)) for text in texts])
+        tensors = [x for x in self.layout if x.roles == ("position",)]
+        if self.is_pair and "position" in self.source.fixed:
+            return self._sines(texts, tensors or [None]*len(texts))
+        first = self.source.family.first_position(self._entry("pad_token_id"))
+        if not tensors:
+            return None
+        if not self.is_pair:
+            return self._table(tensors[0], first + np.arange(most))[places]
+        return self.program.concatenate(*(
+            self._table(tensor, first + np.arange(len(text)))
+            for text, tensor in zip(texts, tensors)))
+
+    def _sines(self, texts, tensors):
+        "Sines and cosines of the positions; a module's own, if it has a table of them."
+        def of_text(text, tensor):
+            name = ""
+            if tensor is not None:
+                name = self._name(tensor, None)
+                self.parts[name] = tensor, None, lambda x: x[:len(text)]
+            rows = self.source.config.fixed_rows(len(text))
+            return self.program.constants(rows, name=name)
+        return self.program.concatenate(*map(of_text, texts, tensors))
 
     def _of_images(self, roles):
         "A class token and patches; `pixels` are constants, which `init=` may set."
@@ -407,7 +503,7 @@ class Trained:
             checks.reject("texts", f"contain token ids in [0, {V:g})",
                           f"{ids.min()} … {ids.max()}",
                           "pass ids of the model's vocabulary")
-        pad = self._entry("pad_token_id")
+        pad = self._entry("pad_token_id") if self.source.family.pads else None
         if pad is not None and (ids == pad).any():
             checks.reject("texts", "contain no padding token, whose embedding is not "
                           "trained",
@@ -433,13 +529,13 @@ class Trained:
         bias = self.tensors.beside(tensor)
         return Y if bias is None else Y + self._vector(bias, None, 1, True)
 
-    def logits(self, X, network):
+    def logits(self, X, rows):
         "Logits of the next token, for each position that has one."
         if self.source.texts is None or not self.source.family.causal:
             checks.reject("readout", "be 'last' or 'mean' for a model that does not "
                           "predict the next token", "'lm'", "pass one of these")
         self.check_numbered()
-        predicting = [own[:-1] for own in rows_of_texts(network, X.k)]
+        predicting = [own[:-1] for own in rows]
         if not any(map(len, predicting)):
             checks.reject("texts", "have at least two tokens, so that one can be "
                           "predicted", "one", "pass longer texts")
@@ -520,6 +616,10 @@ def weights_of(net: Any, module: Any, *, readout: str = "last", adapters: Any = 
         if not any(".lora_" in str(key) for key, _ in found):
             for x in weights.program.adapters: # they are drawn
                 del weights.parts[x.name]
+        for x in weights.program.nodes: # sines that the module does not store
+            is_named = isinstance(x, Constants) and x.name
+            if is_named and (weights.parts[x.name][0].name, None) not in found:
+                del weights.parts[x.name]
         missing = [tensor for tensor, l, _ in weights.parts.values()
                    if (getattr(tensor, "name", tensor), l) not in found]
         if not missing:
@@ -562,10 +662,20 @@ def _check_logits(net, module, program, outputs, arrays):
     "Reject a module whose logits are not those of the program with its weights."
     from ..training.programs import train # late, because reading does not need it
     like = next(module.parameters())
-    given = [like.detach().new_tensor(text).long()[None] for text in net.source.texts]
+    texts = net.source.texts
+    behind = texts[1:] if net.source.family.before else texts # the source is given
+    given = [like.detach().new_tensor(text).long()[None] for text in behind]
     try:
         with in_eval_mode(module):
-            run = [module(x) for x in given]
+            if net.source.family.before:
+                X = np.random.default_rng(0).standard_normal((len(texts[0]), int(net.width)))
+                arrays = arrays | dict(tokens=X)
+                x = _encoded(module, like.detach().new_tensor(X.tolist())[None])
+                run = [module(encoder_outputs=(x,), decoder_input_ids=given[0])]
+            elif net.texts_of_blocks:
+                run = [module(given[0], decoder_input_ids=given[1])]
+            else:
+                run = [module(x) for x in given]
         theirs = [rows_of(getattr(y, "logits", y))[:-1] for y in run]
     except Exception as error: # any error raised by the module
         text = next(iter(str(error).splitlines()), "")
@@ -585,6 +695,14 @@ def _check_logits(net, module, program, outputs, arrays):
                       "weights", f"logits that differ by {100*found:.2g} % of the "
                       "largest", "read this module itself, with from_torch, and check "
                       "its config")
+
+def _encoded(module, x): # (1, s, n)
+    "Tokens after the layers of an encoder and its last norm."
+    encoder = module.get_encoder()
+    for layer in encoder.layers:
+        x = layer(x, None)
+        x = x[0] if isinstance(x, tuple) else x
+    return encoder.layer_norm(x)
 
 def _matched(layout, named, head, prefix):
     "The parameter with each tensor, {(tensor's name, block from 1): its name}."
@@ -662,4 +780,5 @@ def next_tokens(net: Any) -> np.ndarray:
     if source is None or source.texts is None:
         checks.reject("net", "be read from a model with texts of token ids",
                       type(net).__name__, "start from from_config(config, texts)")
-    return np.concatenate([np.asarray(text)[1:] for text in source.texts])
+    read = source.texts[1:] if net.texts_of_blocks else source.texts
+    return np.concatenate([np.asarray(text)[1:] for text in read])

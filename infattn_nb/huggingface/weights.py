@@ -18,12 +18,14 @@ import numpy as np
 from ..transformer.block import altered
 from ..transformer.experts import Experts
 from ..transformer.network import Transformer
-from ..transformer.parts import DISTANCE, LAST_MATRICES, MATRICES
+from ..transformer.latent import LatentAttention
+from ..transformer.parts import ATTENTION_MATRICES, DISTANCE, INTO_LATENTS
+from ..transformer.parts import LAST_MATRICES, MATRICES
 from ..transformer.parts import ROUTER, SINK, same
 from ..numerics import checks
 from ..numerics.rng import Rng, seed_sequence
 from ..numerics.workers import pieces
-from .beside import verified, verified_pair
+from .beside import verified, verified_latents, verified_pair
 from .config import Config
 from .describe import Reading
 from .factors import held_now
@@ -165,7 +167,7 @@ def _std(block, own, k, n):
     std = np.sqrt(branch.variance(k)/branch.fan_in(k, n))
     if k.removeprefix("b") in LAST_MATRICES and not block.normed_output:
         std = abs(branch_factor(block, own))*std
-    if k.removeprefix("b") in ("q", "k") and branch.qk_norm is None:
+    if k.removeprefix("b") in ("q", "k", "kr") and branch.qk_norm is None:
         std = np.sqrt(score_factor(block, own))*std
     return float(std)
 
@@ -193,13 +195,15 @@ def _widths(block, n):
     if m == np.inf:
         checks.reject("head_width", "be finite for weights", "inf",
                       "keep the width that was read")
-    groups = a.groups or a.heads
+    if isinstance(a, LatentAttention):
+        of_attention = {k: a.rows_of(k, n) for k in (*ATTENTION_MATRICES, *INTO_LATENTS)}
+    else:
+        shared = int((a.groups or a.heads)*m)
+        of_attention = {"q": int(a.heads*m), "k": shared, "v": shared, "o": int(n)}
     units = 0 if f is None else round(f.units*n)
     own = getattr(block.feedforward, "shared", None)
     of_shared = 0 if own is None else round(own.units*n)
-    shared = int(groups*m) # by heads
-    return {"q": int(a.heads*m), "k": shared, "v": shared, "o": int(n),
-            "1": units, "2": int(n), "3": units,
+    return {**of_attention, "1": units, "2": int(n), "3": units,
             "s1": of_shared, "s2": int(n), "s3": of_shared, "sr": 1,
             DISTANCE: 0 if a.buckets is None else int(a.buckets.max()) + 1,
             ROUTER: getattr(block.feedforward, "experts", 0), SINK: a.heads}
@@ -208,8 +212,6 @@ def _widths(block, n):
 def source_of(t):
     "Return the Source of a transformer, or raise an error."
     checks.kind(t, Transformer, "net", "read one with from_config(…) or from_torch(…)")
-    t.reject_latents("be SelfAttention where tensors are named", "use `chain` or "
-                     "`gradients`")
     if t.source is None:
         checks.reject("transformer", "be read from a model, so that its tensors are "
                       "known",
@@ -395,7 +397,12 @@ def _rows(group, prefix, t):
 def _cut(fill, k, t):
     "Python expression for the k-th matrix of a tensor."
     if fill.tensor.layout == "heads":
-        H = t.blocks[fill.block].attention.heads
+        a = t.blocks[fill.block].attention
+        H = a.heads
+        if isinstance(a, LatentAttention): # heads of unequal parts
+            ends = np.cumsum([0, *fill.rows])//H
+            return (f".view({H}, {ends[-1]}, {a.keys})"
+                    f"[:, {ends[k]}:{ends[k + 1]}]")
         return f".view({H}, 3, {fill.rows[k]//H}, {int(t.width)})[:, {k}]"
     if fill.tensor.layout == "quarters":
         return f".view(4, 3, {fill.rows[k]//4}, {int(t.width)})[:, {k}]"
@@ -605,6 +612,11 @@ def _run(t, module, places, left):
                 raise
             return left
         return ""
+    if any(isinstance(b.attention, LatentAttention) for b in t.blocks):
+        given = [Held(t, l, places).given for l in range(len(t.blocks))]
+        verified_latents(module, source.config, given,
+                         "its weights were restored; pass verify=False")
+        return left
     s = len(t.cov) if t.texts is None else int(np.sum(t.texts == t.texts[0]))
     try:
         verified(module, _reading(t, module, places),

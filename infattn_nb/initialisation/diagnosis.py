@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..transformer.attention import SelfAttention
 from ..transformer.parts import MATRICES
 from ..transformer.passes import mean_of_heads, token_cosine
 from ..numerics import checks
@@ -120,7 +121,8 @@ def fan_ins(t, name, n): # (L,), NaN for an absent matrix
     heads = [b.attention for b in t.blocks if b.attention is not None]
     unit = 1.
     if n == np.inf:
-        fixed = [a.heads*a.head_width for a in heads if a.head_width]
+        fixed: list = [a.heads*a.head_width for a in heads
+                       if isinstance(a, SelfAttention) and a.head_width]
         n = min([x for x in fixed if x < np.inf], # heads of fixed width fill the stream
                 default=float(lcm(*(a.heads for a in heads))))
         unit = 0. if name.startswith("b") else n
@@ -295,7 +297,9 @@ MATRIX_NAMES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out"
                 "br": "router biases", "s1": "shared expert in",
                 "s2": "shared expert out", "s3": "shared expert gate",
                 "sb1": "shared expert bias in", "sb2": "shared expert bias out",
-                "sr": "gate of the shared expert", "sink": "sinks"}
+                "sr": "gate of the shared expert", "sink": "sinks",
+                "dq": "latent of queries", "dkv": "latent of keys and values",
+                "kr": "shared keys"}
 
 def typical_norm(squares: np.ndarray, # squared norms, (b, ...)
                 ) -> np.ndarray: # norms, not squared, (...)

@@ -14,6 +14,7 @@ import numpy as np
 from ..numerics.checks import ArrayLike
 from ..huggingface.families import Head
 from ..transformer.network import Transformer
+from ..transformer.parts import same
 
 # %% ../../nbs/initialisation/head_loss.ipynb #hl-exact
 def expected_loss(words: int, # V
@@ -102,10 +103,10 @@ def head_loss(t: Transformer, n: float, # a width
     factor = np.sqrt(t.mean_square/source.own.mean_square)
     word = float(factor*source.sizes["word"])
     std = word if head.tied else head.std
-    scale = head.scale
+    scale = head.scale*(1. if t.last_norm is None else t.last_norm.gain)
     sd = float(scale*std*np.sqrt(n))
     own, own_sd = scale*_own_logits(t, n, word, seed) if head.tied else (0., sd)
-    bias = 0. if head.bias is None else scale*head.bias
+    bias = 0. if head.bias is None else head.scale*head.bias
     loss = expected_loss(words, sd, own, bias, head.cap, own_sd)
     return HeadLoss(words, std, sd, loss, head.tied, head.bias_std)
 
@@ -115,9 +116,8 @@ def no_loss(t, n, words) -> str: # arguments of head_loss
         return "a network that was not read from a model has no head"
     if n == np.inf:
         return "the variance of the logits depends on the width"
-    if t.texts_of_blocks:
-        return "the words of a source also enter the target"
-    if np.triu(t.who_attends(), 1).any():
+    ahead = np.triu(t.who_attends(), 1)
+    if (ahead if t.read_rows is None else ahead[:, t.read_rows][:, :, t.read_rows]).any():
         return "tokens attend to later ones"
     head = _head_of(t.source, words)
     if head is None or not (words or head.words):
@@ -140,9 +140,11 @@ def _head_of(source, words):
 def _own_logits(t, n, word, seed): # (2, s)
     "Mean and standard deviation of the logit of the token at each position."
     bare = replace(t, final_norm=False).chain(n, max(4, int(2048/n)), seed)
-    sizes = np.einsum("...ii->...i", bare.gram)
+    read = slice(None) if t.read_rows is None else t.read_rows # of the target
+    sizes = np.einsum("...ii->...i", bare.gram)[..., read]
     norm = np.sqrt(sizes[:, -1].mean(0))
-    skips = np.prod([b.skip_scale**len(b.sums) for b in t.blocks])
+    skips = np.prod([b.skip_scale**len(b.sums) for b in t.blocks
+                     if same(b.rows, t.read_rows)])
     source = t.source
     config = source.config
     scale = source.embedding_scale if config is None else config.embedding_scale

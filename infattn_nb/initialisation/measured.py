@@ -19,6 +19,7 @@ from ..attention.tokens import Tokens
 from ..convergence.regimes import beside_gaussian
 from ..nonlinearities import identity, softmax
 from ..numerics.workers import progress_bar
+from ..transformer.attention import SelfAttention
 from ..transformer.network import Transformer, in_its_weights
 from .diagnosis import MATRIX_NAMES, Diagnosis, attended
 from .diagnosis import cosines_of, drawn
@@ -108,9 +109,9 @@ def measure(t, wide, n, size, seed, # wide: the network for infinite width
     return Measured(n, finite, limit, cosine, entropy, pattern, alone, sd, relative)
 
 def _with_many_heads(t, wide, seed): # (L + 1,), (L,)
-    "Mean cosine and entropy with infinitely many heads; NaN if experts stay random."
+    "Mean cosine and entropy with infinitely many heads; NaN if they stay random."
     L = len(t.blocks)
-    if t.most_experts:
+    if t.stays_random:
         return np.full(L + 1, np.nan), np.full(L, np.nan)
     heads = np.clip(2**23//(L*len(t.cov)**2), 64, 2**11)
     kernel = wide.kernel(int(heads), seed)
@@ -146,11 +147,11 @@ DRAWS = 2**15 # number of draws from each of the two laws
 def first_layer(t, n, seed) -> dict | None: # None: not the layer of the theorem
     "The numbers of `limit_error` for the first attention layer, from draws."
     a = next((b.attention for b in t.blocks if b.attention is not None), None)
-    if a is None or n == np.inf:
+    if not isinstance(a, SelfAttention) or n == np.inf:
         return None
     m = a.width_of_heads(n)
     shared = a.groups not in (None, a.heads)
-    other = (a.rotary, a.qk_norm, a.softcap, a.bias, a.var_sink, a.buckets)
+    other = (a.rotary, a.qk_norm, a.softcap, a.clip, a.bias, a.var_sink, a.buckets)
     if shared or m*a.heads != n or any(x is not None for x in other):
         return None
     s = min(len(t.cov), 16)

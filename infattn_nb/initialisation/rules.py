@@ -32,6 +32,8 @@ def _gpt2(t, width):
 
 def _xavier(t, gain, **own):
     "Xavier blocks, with values, output matrices and MLPs multiplied by a gain."
+    t.reject_latents("be SelfAttention for rules that set all variances", "choose "
+                     "GPT-2, Depth-µP or DSLM")
     def of_heads(a):
         kept = 1. if a.groups is None else a.groups/a.heads # keys per query
         shared = 2/(1 + kept)
@@ -64,7 +66,7 @@ def _depth_mup(t, width):
     "Branches divided by √L; scores by m/8, which is √m at head width 64."
     deep = np.sqrt(len(t.blocks))
     def of_heads(a):
-        m = a.head_width or width/a.heads
+        m = a.width_of_heads(width)
         factor = 1. if m == np.inf else np.sqrt(BASE_HEAD/m)
         return dict(score_scale=factor*a.score_scale)
     return t.altered(of_heads, None, lambda b: dict(branch_scale=b.branch_scale/deep))
@@ -153,8 +155,6 @@ def a_transformer(t) -> Transformer:
     if t.mean_square < TINIEST:
         checks.reject("transformer", "have embeddings that are not all zero",
                       "a `cov` and `mean` of zero", "pass e.g. cov=np.eye(2)")
-    t.reject_latents("be SelfAttention in reports and scans", "use `chain` or "
-                     "`gradients`")
     return t
 
 # %% ../../nbs/initialisation/rules.ipynb #ru-twice

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Nonlin', 'numbers_of', 'finite', 'Diagonal', 'Sum', 'Linear', 'scaled', 'Mix', 'flat', 'Attend', 'beside',
-           'attention_weights', 'alike', 'pulled_weights', 'Normalize', 'FiniteOnly', 'reject_limit', 'Rotate',
-           'Logits', 'turned']
+           'attention_weights', 'alike', 'pulled_weights', 'Normalize', 'FiniteOnly', 'reject_limit', 'Constants',
+           'Rotate', 'Logits', 'turned']
 
 # %% ../../nbs/netsor/kinds.ipynb #kn-takes
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ import numpy as np
 from ..nonlinearities import partials, softmax
 from ..numerics import checks
 from ..numerics.softmax import through_softmax
-from .nodes import Vector, called, key, node, own_fields, rule
+from .nodes import Initial, Vector, called, key, node, own_fields, rule
 
 # %% ../../nbs/netsor/kinds.ipynb #kn-nonlin
 @node
@@ -231,7 +231,10 @@ class Attend(Sum):
     def _weights_back(self, W, P, A, dA): # (b, o, r, c)
         "Cotangents of scores in the windows W, from those of weights."
         if self.weights is softmax or hasattr(self.weights, "backward"):
-            d = pulled_weights(self.weights, None, W.block(A), dA)
+            weights = self.weights
+            if hasattr(weights, "of_rows"): # they differ from row to row
+                weights = weights.of_rows(W.rows)
+            d = pulled_weights(weights, None, W.block(A), dA)
             slope = getattr(self.weights, "slope", lambda P: None)(P) # of soft-capping
             return d if slope is None else d*W.block(slope)
         dP = np.zeros(dA.shape)
@@ -471,6 +474,38 @@ def reject_limit(called):
     checks.reject("width", "be finite for programs with rotary positions or scores "
                   "that are not divided, as those of logits", f"∞ with {called}",
                   "pass a finite width; a chain of a Transformer has a limit")
+
+@node
+class Constants(Initial):
+    "Vectors with given entries, such as positions that are not trained."
+    values: np.ndarray # (k, m)
+    name: str = "" # name under which `train` accepts other values
+    letter = "u"
+
+    def said(self, args: list[str], scores: list[str]) -> str:
+        return "given"
+
+    def meet(self, given: Any) -> None:
+        "Reject an infinite width."
+        reject_limit("given vectors")
+
+    @property
+    def random(self) -> np.ndarray:
+        "Which rows are random, boolean (k,)."
+        return np.zeros(self.k, dtype=bool)
+
+    @property
+    def cov(self) -> np.ndarray:
+        "Covariance of the rows, (k, k)."
+        return np.zeros((self.k, self.k))
+
+    def drawn(self, z: np.ndarray) -> np.ndarray:
+        "The vectors for each of b networks, (b, k, m)."
+        if z.shape[-1] != self.values.shape[1]:
+            checks.reject("width", f"give vectors of {self.values.shape[1]} "
+                          "coordinates, as those that were given", z.shape[-1],
+                          "keep the width of the network")
+        return np.broadcast_to(self.values, z.shape).copy()
 
 @node
 class Rotate(FiniteOnly):

@@ -442,9 +442,10 @@ def rows_of(X, index):
         X, index = X.args[0], X.index[index]
     if len(index) == X.k and (index == np.arange(X.k)).all():
         return X
-    if isinstance(X, Concat) and len(index) == 1:
-        (g, row), = rows_by_base(X, index)
-        return rows_of(g, row)
+    if isinstance(X, Concat):
+        (g, rows), *others = rows_by_base(X, index)
+        if not others:
+            return rows_of(g, rows)
     return X.program.kept_view(X, index)
 
 def bases(h):

@@ -17,7 +17,7 @@ import numpy as np
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..nonlinearities import named, softmax
-from .kinds import Attend, Linear, Logits, Mix, Nonlin
+from .kinds import Attend, Constants, Linear, Logits, Mix, Nonlin
 from .kinds import Normalize, Rotate
 from .nodes import Concat, Input, MatMul, Matrix, Output, Parameter
 from .nodes import Readout, Readouts, Rows, Score, Table, Vector, bases
@@ -59,7 +59,8 @@ class ReadoutsOf(list[Readout]):
         count = checks.count(size, "size")
         return Readouts(tuple(self.program.readout(var=var) for _ in range(count)))
 
-@checks.completes("add", "attend", "check", "concatenate", "describe", "draw", "inputs",
+@checks.completes("add", "attend", "check", "concatenate", "constants", "describe",
+                  "draw", "inputs",
                   "linear", "logits", "matmul", "matrix", "mix", "names", "nodes",
                   "nonlin", "normalize", "parameter", "random_scores", "readout",
                   "readouts", "rotate", "route", "routing", "score", "scores")
@@ -258,6 +259,27 @@ class Program:
                       checks.flag(uniform, "uniform") and var > 0)
         self.parameters.append(b)
         return self._record(b)
+
+    def constants(self, values: ArrayLike, rows: float | Fraction = 1, *,
+                  name: str = "") -> Constants:
+        """Vectors with given entries, which are not trained.
+
+        They fix the width at which the program runs, and have no limit.
+
+        Parameters
+        ----------
+        values
+            entries, (k, m)
+        rows
+            m / width
+        name
+            name under which `train` accepts other values
+        """
+        found = checks.real(values, "values", (None, None), "(-∞, ∞)",
+                            "pass finite numbers")
+        mean = np.zeros(len(found))
+        return self._record(Constants(self, (), length_of(rows), len(found), mean, found,
+                                      checks.kind(name, str, "name", "pass a word")))
 
     def rotate(self, X: Vector, angles: ArrayLike) -> Rotate:
         """Rotate pairs of coordinates of the rows of X, for rotary positions.

@@ -448,14 +448,20 @@ class Training:
         for (l, _), head in plan.program.heads.items():
             if l == block and all(P in plan.others for P in head.scores):
                 P = beside([self._watched(P) for P in head.scores])
-                found.append(attention_weights(head, P)[..., :P.shape[-2]])
+                keys = head.scores[0].shape[1]
+                found.append(attention_weights(head, P)[..., :keys])
         if not found:
             checks.reject("block", "have heads that were watched", f"{block}",
                           f"train with watch=program.attention({block}), "
                           f"{len(wanted)} heads")
         A = np.stack(found, axis=2)
         A[~np.isfinite(self.watched).all(-1)] = np.nan
-        return A if text is None else A[..., texts[text][:, None], texts[text]]
+        if text is None:
+            return A
+        if A.shape[-2:] != (sum(map(len, texts)),)*2:
+            checks.reject("text", "be None for a block that acts on one text", text,
+                          "its weights are those of this text alone")
+        return A[..., texts[text][:, None], texts[text]]
 
     def _watched(self, P): # (networks, steps + 1, a, b)
         "The values of a watched block of scores; zeros for diverged networks."

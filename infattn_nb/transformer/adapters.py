@@ -136,7 +136,10 @@ def adapters_of(given): # Adapters, or None
     if not isinstance(start, (bool, str)) or start not in _STARTS:
         checks.reject("init_lora_weights", "be true, false or 'gaussian'",
                       f"{start!r:.40}", "pass another start by init=")
-    if isinstance(found.get("on"), str):
+    if "on" not in found:
+        checks.reject("target_modules", "be given, since peft's own choice depends on "
+                      "the model", None, "pass e.g. ['q_proj', 'v_proj']")
+    if isinstance(found["on"], str):
         found["on"] = _pattern(found["on"])
     return Adapters(**found, **_STARTS[start])
 

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['times_sigmoid', 'times_sigmoid_of_sum', 'READOUTS', 'ScoreSoftmax', 'rows_before', 'Drawn', 'linear_map', 'adapted',
-           'attention_branch', 'OverRoot', 'jointly_normalized', 'alike_in_all_rows', 'zeros_like', 'mlp_branch',
-           'ExpertGate', 'Router', 'experts_branch', 'write_transformer', 'written_with', 'rows_of_texts']
+           'Seen', 'attention_branch', 'OverRoot', 'jointly_normalized', 'alike_in_all_rows', 'zeros_like',
+           'latent_branch', 'mlp_branch', 'ExpertGate', 'Router', 'experts_branch', 'write_transformer', 'written_with',
+           'rows_of_texts']
 
 # %% ../../nbs/transformer/as_program.ipynb #takes
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from ..numerics import checks
-from ..nonlinearities import Nonlinearity, softmax, times
+from ..nonlinearities import Nonlinearity, clip, softmax, times
 from ..numerics.softmax import through_softmax
 from ..netsor.kinds import beside
 from ..netsor.nodes import fraction
@@ -24,33 +25,68 @@ from ..netsor.program import Program
 from .adapters import LowRank, adapters_of
 from .attention import positions_of
 from .experts import Experts, Routing
+from .latent import LatentAttention
 from .parts import MLP_MATRICES
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-bias
 @dataclass(frozen=True, eq=False)
 class ScoreSoftmax:
-    "Softmax of c tanh(P/c) plus constants, as in Gemma and ALiBi."
+    """Softmax of c tanh(P/c) plus constants, as in Gemma and ALiBi.
+
+    With buckets, as in T5, further columns contain a number for each bucket. It is
+    added to the scores of its bucket, and its own weight is zero."""
     bias: np.ndarray | None = None # (s, columns); −∞ hides a token
     cap: float | None = None # c
     sink: bool = False # is the last column that of a sink, which has no cap?
+    buckets: np.ndarray | None = None # (s, keys), numbers of buckets
 
     def __call__(self, P):
         if self.cap is not None:
             P = np.where(self._capped(P), self.cap*np.tanh(P/self.cap), P)
-        return softmax(P if self.bias is None else P + self.bias)
+        if self.buckets is None:
+            return softmax(P if self.bias is None else P + self.bias)
+        P, numbers = self._apart(P)
+        where = np.broadcast_to(self.buckets, P.shape)
+        P = P + np.take_along_axis(numbers, where, -1)
+        A = softmax(P if self.bias is None else P + self.bias)
+        return np.concatenate([A, 0*numbers], axis=-1)
+
+    def _apart(self, P):
+        "Columns of keys, and those of buckets."
+        keys = self._keys(P)
+        return P[..., :keys], P[..., keys:]
+
+    def _keys(self, P):
+        "Number of columns without those of buckets."
+        return P.shape[-1] if self.buckets is None else self.buckets.shape[-1]
 
     def _capped(self, P): # (columns,)
         "Which columns have a cap."
-        return np.arange(P.shape[-1]) < P.shape[-1] - self.sink
+        return np.arange(P.shape[-1]) < self._keys(P) - self.sink
 
     def cut(self, rows, columns):
         "The same function, restricted to some rows and columns of the scores."
+        if self.buckets is not None: # all columns are read
+            return self.of_rows(rows)
         bias = None if self.bias is None else self.bias[np.ix_(rows, columns)]
         return replace(self, bias=bias)
 
+    def of_rows(self, rows): # (r,), or (outputs, r)
+        "The same function for some rows of scores."
+        if self.buckets is None:
+            return self
+        bias = None if self.bias is None else self.bias[rows]
+        return replace(self, bias=bias, buckets=self.buckets[rows])
+
     def backward(self, a, da):
         "Gradient with respect to the input of softmax."
-        return through_softmax(a, da)
+        if self.buckets is None:
+            return through_softmax(a, da)
+        a, none = self._apart(a)
+        d = through_softmax(a, self._apart(da)[0])
+        where = np.arange(none.shape[-1])
+        is_in = self.buckets[..., None] == where # (..., rows, keys, buckets)
+        return np.concatenate([d, np.einsum("...k,...kb->...b", d, is_in)], axis=-1)
 
     def slope(self, P): # (..., s, s), or None: 1
         "Derivative of the input of softmax with respect to the scores."
@@ -77,6 +113,7 @@ class Drawn:
 
     def __init__(self, program):
         self.program = program
+        self.tables: dict = {} # numbers of buckets
 
     def layer_of(self, l, role):
         "The name of a matrix of block l, and whether its layer has no others."
@@ -123,6 +160,17 @@ class Drawn:
             return self.program.parameter(0., branch.var_sink, size=branch.heads,
                                           rows=0, name=f"sinks{l}")
 
+    def distances(self, l, branch, acting): # [a number for each bucket] of the heads
+        "The numbers of buckets, which blocks on the same tokens share."
+        m = int(branch.buckets.max()) + 1
+        key = branch.heads, m, acting.tobytes()
+        if key not in self.tables:
+            self.tables[key] = [self.program.parameter(
+                0., branch.var_distance, size=m, rows=0, decays=True,
+                name=f"distance{len(self.tables) + 1}.{h + 1}")
+                for h in range(branch.heads)]
+        return self.tables[key]
+
     def scaled(self, X, place, l=None, number=0, rows=1, head=None):
         "Normalised tokens, with gain and bias; for a joint norm, the part of one head."
         return X
@@ -138,7 +186,7 @@ class Drawn:
         "The product of a matrix and the embeddings."
         return self.program.matrix("W0", network.projection.var) @ X
 
-    def logits(self, X, network):
+    def logits(self, X, rows):
         "Raise an error: without a model there is no vocabulary."
         checks.choice("lm", "readout", self.readouts)
 
@@ -156,19 +204,50 @@ def adapted(weights, U, l, role, head, var, rows=1, heads=1):
     added = weights.adapters.added(l, role, head, U, rows, heads)
     return G if added is None else G + added
 
-def attention_branch(weights, l, branch, width, texts, U):
+class Seen(NamedTuple):
+    "The tokens that attention receives, some of which may be queries or keys alone."
+    acting: np.ndarray # numbers of the tokens on which the block acts
+    texts: np.ndarray | None # labels of their texts
+    memory: Any = None # the tokens at which they look; None = themselves
+    places: tuple = (slice(None),)*2 # of queries and keys among all of them
+
+    @classmethod
+    def of_block(cls, block, texts, X): # labels of texts, the stream
+        "What the attention of a block receives."
+        acting = np.arange(X.k) if block.rows is None else np.flatnonzero(block.rows)
+        if block.looks_at is None:
+            return cls(acting, None if texts is None else texts[acting])
+        places = tuple(map(np.flatnonzero, block.between()))
+        return cls(acting, None, X[np.flatnonzero(block.looks_at)], places)
+
+    def between(self, x): # of all queries and keys, (..., s, s), or None
+        "Entries between queries and keys."
+        if x is None or self.memory is None:
+            return x
+        queries, keys = self.places
+        return x[..., queries[:, None], keys]
+
+def attention_branch(weights, l, branch, width, seen, U):
     "Outputs of the attention of block l for tokens U (s rows)."
     p = weights.program
     H = branch.heads
     var_o = np.broadcast_to(branch.var_o, H)/H
     groups = branch.groups or H
     rows = _rows_of_a_head(branch, width)
-    sees = branch.allowed(U.k, texts)
-    angles = _angles(branch, width, U.k, texts)
+    memory = U if seen.memory is None else seen.memory
+    sees = branch.allowed(U.k, seen.texts) if seen.memory is None else None
+    every = U.k if seen.memory is None else U.k + memory.k
+    angles = _angles(branch, width, every, seen.texts)
+    turns = {}
+    if angles is not None:
+        turns = {role: angles[place] for role, place in zip("qk", seen.places)}
     def mapped(role, head):
         var = branch.variance(role), branch.variance(f"b{role}")
         many = H if role == "q" else groups
-        return linear_map(weights, U, l, role, head, *var, rows, many)
+        X = U if role == "q" else memory
+        return linear_map(weights, X, l, role, head, *var, rows, many)
+    def clipped(X):
+        return X if branch.clip is None else clip(branch.clip)(X)
     sinks = weights.sinks(l, branch)
     sinks = None if sinks is None else alike_in_all_rows(p, sinks, U.k)
     joint = {}
@@ -184,11 +263,16 @@ def attention_branch(weights, l, branch, width, texts, U):
             X = mapped(role, head)
             if branch.qk_norm is not None:
                 if branch.rotates_first and angles is not None:
-                    X = p.rotate(X, angles)
+                    X = p.rotate(X, turns[role])
                 X = _normalized(weights, X, branch.qk_norm)
                 X = weights.scaled(X, f"{role}_norm", l, 0, rows)
+        X = clipped(X)
         is_turned = branch.rotates_first and branch.qk_norm is not None
-        return X if angles is None or is_turned else p.rotate(X, angles)
+        return X if angles is None or is_turned else p.rotate(X, turns[role])
+    numbers: Any = [None]*H
+    if branch.buckets is not None:
+        numbers = [alike_in_all_rows(p, table, U.k) for table in
+                   weights.distances(l, branch, seen.acting)]
     Y: Any = 0
     for g in range(groups):
         K = V = None
@@ -198,10 +282,9 @@ def attention_branch(weights, l, branch, width, texts, U):
                 K = turned("k", g)
             P = p.scores(Q, K)
             if V is None:
-                V = linear_map(weights, U, l, "v", g, branch.var_v, branch.var_bv, rows,
-                               groups)
-            sink = None if sinks is None else sinks[:, [h]]
-            p.heads[l - 1, h] = _attended(p, P, V, branch, h, sees, sink)
+                V = clipped(mapped("v", g))
+            more = None if sinks is None else sinks[:, [h]], numbers[h]
+            p.heads[l - 1, h] = _attended(p, P, V, branch, h, sees, seen, *more)
             Y = adapted(weights, p.heads[l - 1, h], l, "o", h, var_o[h], 1, H) + Y
     b = weights.bias(l, "o", None, branch.var_bo)
     return Y if b is None else Y + b
@@ -250,22 +333,66 @@ def zeros_like(p, V): # one row
     "A zero vector of the length of the rows of V."
     return p.inputs([[0.]], rows=V.length)
 
-def _attended(p, P, V, branch, h, sees, sink):
-    "Values averaged with the attention weights of head h; the value of a sink is zero."
-    bias = branch.bias
+def latent_branch(weights, l, branch, width, seen, U):
+    "Outputs of the latent attention of block l for tokens U (s rows)."
+    if width in (None, np.inf):
+        checks.reject("width", "be finite for latent attention in a program", width,
+                      "give the transformer a width")
+    p = weights.program
+    n = int(width)
+    d, m, H = branch.head_width, branch.rotary_width, branch.heads
+    angles = branch.rotary.of_positions(positions_of(U.k, seen.texts), m)
+    def mapped(X, role, rows, head=None):
+        return linear_map(weights, X, l, role, head, branch.variance(role.removesuffix("_r")), 0.,
+                          Fraction(rows, n), H if head is not None else 1)
+    def latent(role, rank):
+        N = _normalized(weights, mapped(U, role, rank), branch.norm)
+        return weights.scaled(N, role, l, 0, Fraction(rank, n))
+    source = U if branch.queries is None else latent("dq", branch.queries)
+    C = latent("dkv", branch.keys)
+    shared = p.rotate(mapped(U, "kr", m), angles)
+    sees = branch.allowed(U.k, seen.texts)
+    bias = None if sees is None else np.where(sees, 0., -np.inf)
+    every = np.tile(np.arange(U.k), (U.k, 1)) # scores of the shared keys are added
+    softmax_of_sum = ScoreSoftmax(bias, buckets=every)
+    size = branch.score_scale/np.sqrt(d + m)
+    Y: Any = 0
+    for h in range(H):
+        plain = p.scores(size*np.sqrt(d)*mapped(source, "q", d, h),
+                         mapped(C, "k", d, h))
+        turned = p.rotate(mapped(source, "q_r", m, h), angles)
+        scores = plain, p.scores(size*np.sqrt(m)*turned, shared)
+        V = mapped(C, "v", branch.value_width, h)
+        values = V, zeros_like(p, V)[np.zeros(U.k, int)]
+        p.heads[l - 1, h] = p.attend(scores, values, softmax_of_sum)
+        Y = adapted(weights, p.heads[l - 1, h], l, "o", h, branch.var_o/H, 1, H) + Y
+    return Y
+
+def _attended(p, P, V, branch, h, sees, seen, sink, numbers):
+    """Values averaged with the attention weights of head h.
+
+    The values of a sink, and of the numbers of buckets, are zero."""
+    bias = seen.between(branch.bias)
+    buckets = seen.between(branch.buckets)
     if bias is not None:
         bias = bias[h] if bias.ndim == 3 else bias
+    scores = [P]
+    values = [V]
     if sink is not None: # one more column
         bias = None if bias is None else np.pad(bias, ((0, 0), (0, 1)))
         sees = None if sees is None else np.pad(sees, ((0, 0), (0, 1)),
                                                 constant_values=True)
-        P = P, sink
-        V = V, zeros_like(p, V)
-    if bias is None and branch.softcap is None:
-        return p.attend(P, V, mask=sees)
+        scores.append(sink)
+        values.append(zeros_like(p, V))
+    if numbers is not None: # one more column for each
+        scores.append(numbers)
+        values.append(zeros_like(p, V)[np.zeros(numbers.shape[1], int)])
+    elif bias is None and branch.softcap is None:
+        return p.attend(scores, values, mask=sees)
     if sees is not None:
         bias = np.where(sees, 0. if bias is None else bias, -np.inf)
-    return p.attend(P, V, ScoreSoftmax(bias, branch.softcap, sink is not None))
+    weights = ScoreSoftmax(bias, branch.softcap, sink is not None, buckets)
+    return p.attend(scores, values, weights)
 
 def _angles(branch, width, s, texts): # (s, f), or None
     "Angles by which queries and keys are rotated."
@@ -402,17 +529,6 @@ def write_transformer(network, texts=None, readout="last", adapters=None):
     "A transformer as a program, with one output for each text, or logits."
     checks.choice(readout, "readout", READOUTS)
     adapters = adapters_of(adapters)
-    network.reject_latents("be SelfAttention in a program", "use `chain` or "
-                           "`gradients`")
-    for block in network.blocks:
-        a = block.attention
-        if block.rows is not None:
-            checks.reject("rows", "be None in a program", "a block that acts on some "
-                          "of the tokens, as in an encoder with a decoder",
-                          "use `chain` or `gradients`")
-        if a is not None and a.buckets is not None:
-            checks.reject("buckets", "be None in a program", "a number for each bucket "
-                          "of distances", "use `chain` or `gradients`")
     p = Program()
     if texts is not None:
         network = replace(network, texts=texts, source=None)
@@ -435,12 +551,14 @@ def written_with(weights, network, readout, adapters=None): # [Output, …], or 
         X = _through(weights, l, block, network, X)
     if adapters is not None:
         weights.adapters.check()
+    rows = weights.program.texts
+    if network.read_rows is not None: # those of the target
+        X, rows = _of_the_target(network.read_rows, X, rows)
     if network.last_norm is not None:
         X = weights.scaled(_normalized(weights, X, network.last_norm), "last")
     if readout == "lm":
-        return weights.logits(X, network)
+        return weights.logits(X, rows)
     R = weights.program.readout()
-    rows = weights.program.texts
     if readout in ("last", "first"):
         place = -1 if readout == "last" else 0
         return list(R @ X[[own[place] for own in rows]])
@@ -451,13 +569,22 @@ def rows_of_texts(network, s): # list of arrays
     labels = np.zeros(s, int) if network.texts is None else network.texts
     return [np.flatnonzero(labels == text) for text in dict.fromkeys(labels.tolist())]
 
+def _of_the_target(read, X, rows): # the stream, and the rows of each text in it
+    "The tokens that are read, and their places among themselves."
+    place = np.cumsum(read) - 1
+    return X[np.flatnonzero(read)], [place[own[read[own]]] for own in rows
+                                     if read[own].any()]
+
 def _normalized(weights, X, norm):
     "Normalised tokens, with the gain of the norm if no trained gain contains it."
     N = X.program.normalize(X, norm.kind, norm.eps)
     return N if weights.has_gains or norm.gain == 1 else norm.gain*N
 
 def _through(weights, l, block, network, X):
-    "The stream after one block."
+    "The stream after one block, which leaves tokens as they are outside its rows."
+    whole = X
+    seen = Seen.of_block(block, network.texts, X)
+    X = X[seen.acting]
     norm = block.norm
     number = 0 # number of branches so far
     for branches in block.sums:
@@ -468,8 +595,9 @@ def _through(weights, l, block, network, X):
         for branch in branches:
             U = weights.scaled(N, "pre", l, number) if before else X
             if branch is block.attention:
-                about = branch, network.width, network.texts
-                Y = attention_branch(weights, l, *about, U)
+                is_latent = isinstance(branch, LatentAttention)
+                attend = latent_branch if is_latent else attention_branch
+                Y = attend(weights, l, branch, network.width, seen, U)
             elif isinstance(branch, Experts):
                 Y = experts_branch(weights, l, branch, U)
             else:
@@ -482,4 +610,10 @@ def _through(weights, l, block, network, X):
         X = block.skip_scale*X + added
         if block.norm_placement == "post":
             X = weights.scaled(_normalized(weights, X, norm), "post", l, number - 1)
-    return X
+    if block.closing_norm:
+        X = weights.scaled(_normalized(weights, X, norm), "closing")
+    others = np.setdiff1d(np.arange(whole.k), seen.acting)
+    if not len(others):
+        return X
+    order = np.argsort(np.concatenate([seen.acting, others]))
+    return weights.program.concatenate(X, whole[others])[order]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, sici
 
-from ..attention.heads import by_head, by_key, collapsed_scores, head_times
+from ..attention.heads import bilinear, by_head, by_key, collapsed_scores, head_times
 from ..attention.heads import mean_values, mixed, over_keys, over_queries
 from ..attention.heads import products, squares_over_keys, squares_over_queries
 from ..attention.spec import AttentionSpec, Masked
@@ -21,7 +21,8 @@ from .parts import CACHE, DISTANCE, SINK, Branch, Cotangent
 from .parts import Norm, Part, Pullback
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
-from ..numerics.linalg import bartlett, eigen_root, square
+from ..nonlinearities import clip as clip_at
+from ..numerics.linalg import bartlett, eigen_root, root, square
 from ..numerics.softmax import below_top, through_softmax
 from ..numerics.workers import pieces
 
@@ -296,6 +297,10 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         factor of the scores, in addition to 1/√m
     joint_norm
         True: one norm extends over the queries (keys) of all heads, as in OLMo 2
+    clip
+        c > 0: coordinates of queries, keys and values beyond ±c become ±c, before the
+        rotation and behind a norm, as in OLMo and DBRX. Heads of infinite width then
+        have no backward pass
     buckets
         bucket of each pair of tokens, integers (s, s): each head has a number for each
         bucket, which is added to the scores. The numbers are drawn once for a network;
@@ -330,6 +335,7 @@ class SelfAttention(AttentionBranch, AttentionSpec):
     softcap: float | None = None
     score_scale: float = 1.
     joint_norm: bool = False
+    clip: float | None = None
     var_bq: float = 0.
     var_bk: float = 0.
     var_bv: float = 0.
@@ -379,6 +385,11 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         if self.softcap is not None:
             softcap = checks.number(self.softcap, "softcap", "(0, ∞)")
             checks.put(self, softcap=softcap)
+        if self.clip is not None:
+            checks.put(self, clip=checks.number(self.clip, "clip", "(0, ∞)"))
+            if self.rotates_first:
+                checks.reject("clip", "be None if rotates_first is true", self.clip,
+                              "leave out one of them")
 
     def score_factor(self, m: float) -> float:
         """Factor that multiplies QKᵀ/√m.
@@ -436,6 +447,8 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         groups = self.groups or self.heads
         of_group = self.heads//groups # heads in a group
         into_values = self._with_bias(R, "v")
+        if self.clip is not None and m == np.inf:
+            into_values = self._clipped_factor(R, "v")
         allowed = self.allowed(s, texts)
         if between is not None:
             queries, keys = between
@@ -469,14 +482,16 @@ class SelfAttention(AttentionBranch, AttentionSpec):
                 A *= expit(log_sum - sinks)[..., None]
             T = V = None
             if m < np.inf:
-                T = bartlett(into_values.shape[-1], m, (b, g), rng)/np.sqrt(m)
+                p = into_values.shape[-1]
+                T = bartlett(p, m, (b, g), rng)/np.sqrt(m) if self.clip is None else \
+                    rng.standard_normal((b, g, p, int(m)))/np.sqrt(m)
                 V = into_values[:, None] @ T
             ours = slice(first*of_group, first*of_group + h)
             weighed = self.weighed(A, -3, ours)
             seen = dict(entropy=np.maximum(entropy, 0.)) # up to rounding
             is_short = V is not None and V.shape[-1] < into_values.shape[-1]
-            if is_short: # shorter than the number of tokens
-                AV = mean_values(weighed, V)
+            if is_short or V is not None and self.clip is not None:
+                AV = mean_values(weighed, self._clipped(V, np.sqrt(self.var_v*m)))
                 waiting.append(AV)
                 if keep == "all":
                     seen["AV"] = AV
@@ -530,7 +545,28 @@ class SelfAttention(AttentionBranch, AttentionSpec):
     def explicit(self) -> bool:
         "Whether the output depends on single coordinates of queries and keys."
         shifted = bool(self.var_bq or self.var_bk)
-        return shifted or self.rotary is not None or self.qk_norm is not None
+        dressed = self.rotary, self.qk_norm, self.clip
+        return shifted or any(x is not None for x in dressed)
+
+    def _clipped(self, X, size=1.):
+        "Coordinates of X·size between −c and c, divided by `size`."
+        return X if self.clip is None or not size else \
+            np.clip(X, -self.clip/size, self.clip/size)
+
+    def _inside(self, X):
+        "The derivative of `_clipped` at X: 1 between −c and c, else 0."
+        return 1. if self.clip is None else np.abs(X) < self.clip
+
+    def _clipped_factor(self, R, name):
+        "At m = ∞, a factor of the clipped products, over the root of the variance."
+        assert self.clip is not None
+        var = self.variance(name)
+        G = square(self._with_bias(R, name))
+        if name != "v" and self.qk_norm is not None:
+            D = self._lengths(square(R), self.qk_norm)["qk".index(name)]
+            G = D[:, :, None]*G*D[:, None]
+        inside = clip_at(self.clip).dual(var*G)/var if var else 0*G
+        return root(inside)
 
     def _collapsed_heads(self, R, m, h, g, rng, beside):
         """Heads that need inner products only, with keys given by a Bartlett factor.
@@ -557,7 +593,7 @@ class SelfAttention(AttentionBranch, AttentionSpec):
             drawn = dict(P=self._bilinear_draw(R, h, rng))
         else:
             drawn = self._turned_draws(R, h, positions, rng, keep)
-        if self.qk_norm is not None:
+        if self.qk_norm is not None and self.clip is None:
             D_q, D_k = self._lengths(square(R), self.qk_norm)
             drawn["P"] = D_q[:, None, :, None]*D_k[:, None, None, :]*drawn["P"]
         return drawn
@@ -579,6 +615,10 @@ class SelfAttention(AttentionBranch, AttentionSpec):
 
     def _bilinear_draw(self, R, h, rng):
         "Scores of heads without positions, R N Rᵀ with Gaussian matrices N."
+        if self.clip is not None:
+            Q, K = (self._clipped_factor(R, k) for k in "qk")
+            N = rng.standard_normal((len(R), h, Q.shape[-1], K.shape[-1]))
+            return bilinear(self._score_sd(np.inf)*Q, N, K)
         shifts = [self._bias_of(k) for k in "qk"]
         if any(shifts):
             R = np.concatenate([R, np.ones((*R.shape[:2], 1))], axis=-1)
@@ -615,6 +655,7 @@ class SelfAttention(AttentionBranch, AttentionSpec):
             Q = self.rotary._turned(Q, positions)
         if self.qk_norm is not None:
             Q = self.qk_norm.of_rows(Q, self._normed_axes)
+        Q = self._clipped(Q)
         if self.rotary is not None and not self.rotates_first:
             Q = self.rotary._turned(Q, positions)
         return Q
@@ -628,7 +669,9 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         if self.rotary is not None:
             d = self.rotary._turned(d, positions, back=True)
         if self.qk_norm is None or self.rotates_first:
-            return d
+            return d*self._inside(Q)
+        if self.clip is not None:
+            d = d*self._inside(self.qk_norm.of_rows(Q, self._normed_axes))
         return self.qk_norm.back_rows(d, Q, self._normed_axes)
 
     @property
@@ -660,6 +703,9 @@ class SelfAttention(AttentionBranch, AttentionSpec):
             source of random numbers
         """
         m = self.width_of_heads(dY.n)
+        if self.clip is not None and m == np.inf:
+            checks.reject("head_width", "be finite for gradients of clipped heads", m,
+                          "pass a finite width, or leave out `clip`")
         assert record.A is not None # keep="all"
         V = self._values(record, dY.R, m)
         b, h, *_ = record.A.shape
@@ -761,7 +807,7 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         "V/√m of every head in a basis of its own; at m = ∞ the basis of the tokens."
         if m == np.inf:
             return np.sqrt(self.var_v)*self._with_bias(R, "v")[:, None]
-        return self._of_heads(record.V)/np.sqrt(m)
+        return self._of_heads(self._clipped(record.V))/np.sqrt(m)
 
     def _of_heads(self, X):
         "Arrays of groups, repeated for every head."
@@ -787,7 +833,7 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         "T of values and dV dVᵀ, summed over the heads or groups."
         c = self.head_var_o/m
         groups = record.V.shape[1]
-        along = self._of_groups(along, groups)
+        along = self._of_groups(along, groups)*self._inside(record.V)
         inner = over_keys(np.sqrt(c)*along, record.V)
         dV = over_keys(along, along)
         if beyond is not None:

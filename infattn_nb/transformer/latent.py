@@ -290,6 +290,57 @@ class LatentAttention(AttentionBranch):
         d = fresh + (known - fresh @ C.mT) @ inverse.mT
         return self.norm.back_rows(d/np.sqrt(C.shape[-1]), latent)
 
+    # options of SelfAttention that it does not have
+    groups = qk_norm = bias = softcap = buckets = var_sink = None
+    joint_norm = rotates_first = False
+
+    def width_of_heads(self, n: float) -> int:
+        """Coordinates of a query.
+
+        Parameters
+        ----------
+        n
+            not used, as the ranks are the same at every width
+        """
+        return self.head_width + self.rotary_width
+
+    def score_variance(self, m: float) -> float:
+        """Variance of a score of independent tokens of mean square one.
+
+        Parameters
+        ----------
+        m
+            coordinates of a query
+        """
+        of_keys = self.head_width*self.var_k + self.rotary_width*self.var_kr
+        return self.score_scale**2*self.var_q*of_keys/m
+
+    @property
+    def output_variance(self) -> float:
+        "Variance of the output if each token attends to itself alone."
+        return self.var_v*self.var_o
+
+    def rows_of(self, name: str, n: float) -> int:
+        """Number of outputs of a matrix.
+
+        Parameters
+        ----------
+        name
+            name of a matrix, one of `matrices`
+        n
+            width, in [1, ∞)
+        """
+        h = self.heads
+        return {"q": h*self.width_of_heads(n), "k": h*self.head_width,
+                "v": h*self.value_width, "o": int(n), "dq": self.queries or 0,
+                "dkv": self.keys, "kr": self.rotary_width}[name]
+
+    @property
+    def rows_in_turn(self) -> dict:
+        "Rows of the matrices of one head, or of all heads, that share a tensor."
+        return {"k": self.head_width, "v": self.value_width, "dkv": self.keys,
+                "kr": self.rotary_width}
+
     @property
     def matrices(self) -> tuple[str, ...]:
         "Names of the matrices that receive a gradient."

@@ -17,7 +17,7 @@ import numpy as np
 from .attention import positions_of
 from .latent import LatentAttention
 from .block import Block, altered
-from .parts import BIASES, CACHE, INTO_LATENTS
+from .parts import BIASES, CACHE
 from .parts import MATRICES, SHARED, SINK, Norm
 from .parts import Part
 from .stream import Gradient, Projection, Stream, add
@@ -179,6 +179,12 @@ class Network(Part):
         if any(isinstance(b.attention, LatentAttention) for b in self.blocks):
             checks.reject("attention", wanted, "latent attention", remedy)
 
+    @property
+    def stays_random(self) -> bool:
+        "Whether weights stay random with many heads, by routers or shared keys."
+        shared = any(isinstance(b.attention, LatentAttention) for b in self.blocks)
+        return shared or self.most_experts > 0
+
     @cached_property
     def most_experts(self) -> int:
         "The largest number of experts of a block."
@@ -246,7 +252,7 @@ class Network(Part):
         "Names of all matrices and biases that receive a gradient."
         there = {name for block in self.blocks for x in block.branches
                  for name in x.matrices}
-        names = *MATRICES, *INTO_LATENTS, *BIASES.values(), *SHARED, SINK
+        names = dict.fromkeys((*MATRICES, *BIASES.values(), *SHARED, SINK))
         return [k for k in dict.fromkeys(names) if k in there]
 
     def per_block(self, method, name, *where):

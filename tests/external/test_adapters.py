@@ -194,7 +194,8 @@ def part_of(name, monkeypatch, **smaller):
     for key, value in smaller.items():
         monkeypatch.setattr(tables, key, value)
     made = tables.ADAPTER_PARTS[name]()
-    keys = [k for k in ("rule", "optimizer", "zero", "width") if k in made[0]]
+    names = "rule", "optimizer", "zero", "width", "ratio"
+    keys = [k for k in names if k in made[0]]
     stored = json.loads(tables.ADAPTED.read_text(encoding="utf-8"))[name]
     return [
         (row, next(x for x in stored if all(x[k] == row[k] for k in keys)))
@@ -207,6 +208,15 @@ def test_stored_changes_are_made_by_this_code(monkeypatch):
     for made, stored in part_of("powers", monkeypatch, ADAPTER_WIDTHS=(64,)):
         for key in stored.keys() - {"optimizer", "zero", "width"}:
             np.testing.assert_allclose(made[key], stored[key], rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_stored_losses_over_rates_are_made_by_this_code(monkeypatch):
+    smaller = dict(ADAPTER_WIDTHS=(64,), RATIOS=(1.0, 4.0))
+    for made, stored in part_of("grid", monkeypatch, **smaller):
+        assert made["rates"] == stored["rates"]
+        ours, theirs = (np.array(x["loss"], dtype=float) for x in (made, stored))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4)
 
 
 @pytest.mark.slow

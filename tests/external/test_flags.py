@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from conftest import nightly
-from model_families import FAMILIES, RENAMED, UNTRAINED
+from model_families import FAMILIES, RENAMED
 from model_flags import TEXTS, choices, flags, in_double, outcome, pairs
 from with_transformers import TORCH, torch, transformers
 
@@ -54,7 +54,7 @@ def test_flags_that_were_read_as_other_models(kind, change):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", nightly(FAMILIES, *RENAMED))
 def test_every_flag(kind):
-    assert check(kind, [{}])["exact"] == (kind not in UNTRAINED)
+    assert check(kind, [{}])["exact"] == 1
     single = flags(kind)
     assert single or kind in ("nomic_bert", "clip_text_model", "clip_vision_model")
     check(kind, single)
@@ -70,7 +70,7 @@ def test_every_pair_of_flags(kind):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_every_choice(kind):
     other = [x for x in choices(kind) if x not in flags(kind)]
-    assert check(kind, other)["exact"] > 0 or not other or kind in UNTRAINED
+    assert check(kind, other)["exact"] > 0 or not other
 
 
 def test_most_flags_are_read():

@@ -165,6 +165,7 @@ BROKEN = {
     "gptj": dict(parallel=False),
     "opt": dict(mask=None),
     "falcon": dict(parallel=False),
+    "olmo": dict(clip=None),
     "deepseek_v3": dict(score_scale=3.0),
     "deepseek_v2": dict(score_scale=3.0),
     "minicpm3": dict(branch_scale=0.4),
@@ -1197,7 +1198,7 @@ def described(b):
         heads=a.heads,
         groups=a.groups or a.heads,
         norms=(a.qk_norm, a.joint_norm, b.norm_placement, b.norm),
-        softcap=a.softcap,
+        softcap=(a.softcap, a.clip),
         scale=round(a.score_scale, 6),
         angles=angles,
         sums=(b.parallel, round(b.branch_scale, 6)),
@@ -1289,7 +1290,6 @@ def test_every_entry_that_is_read_in_every_family(kind):
         "multi_query",
         "use_parallel_residual",
         "rotary_dim",
-        "clip_qkv",
         "position_embedding_type",
         "num_experts_per_tok",  # of phimoe, which has two
         "floor_scale",  # of llama4_text, in a text as long

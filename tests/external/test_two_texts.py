@@ -8,12 +8,17 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import nightly
+from model_families import LATENTS
+from model_families import config as config_of_latents
 from two_texts import FLIPS, KINDS, SOURCE, TARGET, config, grams, model
-from with_transformers import TORCH, torch
+from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import Block, FeedForward, SelfAttention, Transformer
 from infattn_nb import from_config, from_torch, initialise, report
+from infattn_nb.huggingface import init_table
 from infattn_nb.huggingface.config import Config
+from infattn_nb.initialisation import with_rule
+from infattn_nb.initialisation.head_loss import head_loss
 from infattn_nb.transformer import Norm
 
 pytestmark = TORCH
@@ -252,9 +257,70 @@ def test_the_source_receives_no_gradient_behind_the_last_cross_attention():
     assert (squares[:, :-1] > 0).any((0, 2)).all()
 
 
-def test_modules_are_read_by_their_configs():
-    with pytest.raises(TypeError, match="from_config"):
-        from_torch(model(config("bart")), texts=4)
+def fresh(kind):
+    "A fresh module, and texts."
+    torch.manual_seed(0)
+    if kind in KINDS:
+        return model(config(kind, d_model=64)), (SOURCE, TARGET)
+    auto = transformers.AutoModelForCausalLM
+    return auto.from_config(config_of_latents(kind)).eval(), [SOURCE]
+
+
+def variances(net):
+    "By block and matrix."
+    return np.array(
+        [
+            branch.variance(k)
+            for block in net.blocks
+            for branch in block.branches
+            for k in branch.matrices
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", nightly([*KINDS, *LATENTS], *OTHERS, "deepseek_v2", "minicpm3")
+)
+def test_a_module_is_read_itself(kind):
+    "Variances are measured; a matrix of another size is seen."
+    module, texts = fresh(kind)
+    net = from_torch(module, texts=texts)
+    of_config = from_config(module.config, texts)
+    there = variances(of_config) > 0
+    np.testing.assert_allclose(
+        variances(net)[there], variances(of_config)[there], rtol=0.25
+    )
+    scale = np.diag(of_config.cov).max()
+    np.testing.assert_allclose(net.cov, of_config.cov, atol=0.15 * scale)
+    exact = from_torch(module, texts=texts, config=True)
+    np.testing.assert_array_equal(variances(exact), variances(of_config))
+    outs = "o_proj.weight", ".o.weight", "attn.out_proj.weight"
+    last = next(x for name, x in module.named_parameters() if name.endswith(outs))
+    last.data *= 3
+    assert init_table(from_torch(module, texts=texts)).times.max() > 2.5
+    last.data *= np.nan
+    for verify in (True, False):
+        with pytest.raises(ValueError, match="`module` must have"):
+            from_torch(module, texts=texts, verify=verify)
+
+
+def test_modules_are_read_with_their_texts_alone():
+    module, texts = fresh("t5")
+    for name, x in dict(promised="gpt2", mask="causal").items():
+        with pytest.raises(ValueError, match=f"`{name}` must be left out"):
+            from_torch(module, texts=texts, **{name: x})
+    with pytest.raises(ValueError, match="`texts` must be a pair"):
+        from_torch(module, texts=4)
+
+
+def test_a_report_of_latent_attention(tmp_path):
+    "Many heads do not make it deterministic; rules that set all variances refuse."
+    module, texts = fresh("minicpm3")
+    found = report(from_torch(module, texts=texts), None, 4, 0)
+    assert found.table["entropy, many heads"].isna().all()
+    assert "shared keys" in found.save(tmp_path / "a.html").read_text()
+    with pytest.raises(ValueError, match="rules that set all variances"):
+        with_rule(from_config(module.config, texts), "DeepNorm")
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -271,3 +337,26 @@ def test_the_head_has_the_factor_of_its_module(kind, tied):
     scale = from_config(c, (SOURCE, TARGET)).source.head.scale
     assert (ratio - scale).abs().max() < 1e-5
     assert (scale == 1) == (kind == "mt5" or not tied)
+
+
+@pytest.mark.power("t5 without the gain of its last norm, by 28 standard errors")
+@pytest.mark.parametrize(
+    "kind", nightly(["t5", "mbart", "pegasus"], "mbart", "pegasus")
+)
+def test_the_loss_at_the_start_is_that_of_modules(kind, count=60):
+    "The mean over words in neither text of −log p, beside fresh modules."
+    words = np.arange(3, 200)
+    rng = np.random.default_rng(0)
+    source, target = (rng.choice(x, 6, False) for x in np.split(words[:196], 2))
+    c = config(kind, d_model=64, vocab_size=200)
+    net = from_config(c, (source.tolist(), target.tolist()))
+    rest = np.setdiff1d(words, [*source, *target])
+    found = []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        given = dict(decoder_input_ids=torch.tensor(target)[None])
+        with torch.no_grad():
+            z = model(c)(torch.tensor(source)[None], **given).logits[0]
+        found.append((torch.logsumexp(z, -1).mean() - z[:, rest].mean()).item())
+    loss = head_loss(net, 64, None, np.random.SeedSequence(0)).value
+    assert abs(loss - np.mean(found)) < 6 * np.std(found) / count**0.5 + 0.02

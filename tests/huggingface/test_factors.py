@@ -31,6 +31,12 @@ def test_factors_are_written_back():
         described("layer_scale", uneven)
 
 
+def test_scores_of_clipped_queries_have_no_other_factor():
+    t = from_config(LLAMA | dict(model_type="olmo", clip_qkv=1.0), 4)
+    with pytest.raises(ValueError, match="stay as in the module if queries and keys"):
+        init_table(t.altered(lambda a: dict(score_scale=2.0)))
+
+
 @pytest.mark.slow
 def test_a_factor_that_is_missing_is_found_in_every_block():
     "GPT-2 without the depth scaling that its promise has."

@@ -44,7 +44,7 @@ def test_latent_attention_has_chains_and_gradients(ask):
         (dict(model_type="lama"), "did you mean 'llama'"),
         ("gpt-2", "did you mean 'gpt2'"),
         (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
-        (dict(model_type="arctic"), "its router or its experts are of another kind"),
+        (dict(model_type="arctic"), "a mixture stands beside an MLP in its blocks"),
         (
             LLAMA | dict(model_type="unheard", num_experts=8),
             "its router or its experts are of another kind",
@@ -75,6 +75,60 @@ def test_another_family_is_no_slip_of_the_pen(kind):
 def test_a_config_object_is_a_config():
     config = SimpleNamespace(to_dict=lambda: SMALL)
     assert repr(from_config(config, 4)) == repr(from_config(SMALL, 4))
+
+
+T5 = dict(model_type="t5", d_model=16, d_kv=4, num_heads=2, d_ff=24, num_layers=1)
+BART = dict(
+    model_type="bart",
+    d_model=16,
+    encoder_layers=1,
+    decoder_layers=1,
+    encoder_attention_heads=2,
+    decoder_attention_heads=4,
+    encoder_ffn_dim=24,
+    decoder_ffn_dim=40,
+    pad_token_id=20,
+)
+MINICPM = dict(
+    model_type="minicpm3",
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=24,
+    kv_lora_rank=6,
+    q_lora_rank=8,
+    qk_rope_head_dim=2,
+    qk_nope_head_dim=4,
+    v_head_dim=8,
+)
+
+
+@pytest.mark.parametrize("entries, texts", [(T5, (3, 2)), (BART, (3, 2)), (MINICPM, 3)])
+def test_a_wider_model_of_two_texts_or_with_latents(entries, texts):
+    "Heads, units and ranks grow; all products of fan-ins and variances stay."
+    pair = from_config(entries, texts), widened(entries, texts, 32)
+    for a, b in zip(*(net.blocks for net in pair), strict=True):
+        assert b.attention.heads == 2 * a.attention.heads
+        for x, y in zip(a.branches, b.branches, strict=True):
+            for k in x.matrices:
+                assert y.variance(k) == pytest.approx(x.variance(k))
+                assert y.fan_in(k, 32) == pytest.approx(2 * x.fan_in(k, 16))
+    np.testing.assert_allclose(pair[1].cov, pair[0].cov)
+    assert len(pair[1].program()[1]) == 1
+
+
+SINES = BART | dict(model_type="pegasus")
+
+
+def test_models_that_cannot_be_wider_say_why():
+    for entries, how, wanted in (
+        (T5, dict(fixed="std"), "`fixed` must be 'variance' for t5"),
+        (T5, dict(heads="wider"), "`heads` must be 'more' for t5"),
+        (SINES, {}, "`fixed` must be 'std' for a model whose tokens are given"),
+        (BART | dict(scale_embedding=True), {}, "`fixed` must be 'std'"),
+    ):
+        rejects(lambda: widened(entries, (3, 2), 32, **how), wanted)
+    assert widened(SINES, (3, 2), 32, fixed="std").width == 32
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama-like", "bert-base", "pythia-like"])

@@ -123,6 +123,11 @@ def test_interrupted_at_once_it_writes_nothing(here, monkeypatch, capsys):
         (dict(text="aaaa"), "`texts` must have a loss that can decrease"),
         (dict(learning_rates="1e9", optimizer="sgd"), "`--learning-rates` must cont"),
         (dict(schedule="steps"), "`schedule` must be 'constant'"),
+        (dict(adapters="0"), "`rank` must be at least 1, got 0"),
+        (dict(adapters="33"), "`rank` must be at most 32 for"),
+        (dict(adapters="no.json"), "be the path of an adapter_config.json, got no."),
+        (dict(rate_ratio="4"), "`rate_ratio` must be passed with adapters, got 4"),
+        (dict(adapters="2", rate_ratio="√n"), "`--rate-ratio` must be"),
         (dict(check=True, widths="32"), "`widths` must be at least two numbers"),
     ],
 )
@@ -145,6 +150,8 @@ def test_a_schedule_is_a_function_of_the_step():
 
 def test_options_change_the_training(here, capsys):
     "Each of them reaches `train`, and the last lines state the answer."
+    peft = dict(peft_type="LORA", r=2, lora_alpha=1, target_modules=["c_attn"])
+    (here / "peft.json").write_text(json.dumps(peft))
     losses = []
     for more in (
         {},
@@ -154,6 +161,9 @@ def test_options_change_the_training(here, capsys):
         dict(schedule="linear"),
         dict(optimizer="sgd"),
         dict(optimizer="sgd", momentum=".9"),
+        dict(adapters="2"),
+        dict(adapters="2", rate_ratio="4"),
+        dict(adapters="peft.json"),
     ):
         command(json=True, **more)
         losses.append(json.loads(capsys.readouterr().out)["loss"])

@@ -74,6 +74,7 @@ def test_other_layers_are_passed_over():
         dict(rotary=Rotary()),
         dict(qk_norm=Norm()),
         dict(softcap=3.0),
+        dict(clip=3.0),
         dict(bias=cov),
         dict(groups=2),
         dict(head_width=8),

@@ -177,6 +177,7 @@ def test_a_config_of_peft_is_read(tmp_path):
         (PEFT | dict(modules_to_save=["lm_head"]), "have no modules_to_save"),
         (PEFT | dict(rank_pattern={"q": 2}), "have no rank_pattern"),
         (PEFT | dict(bias="all"), "have no bias"),
+        (PEFT | dict(target_modules=None), "`target_modules` must be given"),
         (PEFT | dict(peft_type="IA3"), "be of peft_type 'LORA', got IA3"),
         (PEFT | dict(target_modules="*"), "be a list of names or a regular expression"),
         (PEFT | dict(init_lora_weights="pissa"), "`init_lora_weights` must be"),
@@ -193,6 +194,7 @@ def test_only_a_program_with_adapters_has_some():
     net = from_config(GPT2, [TEXT])
     p, f = net.program(readout="lm")
     rejects(lambda: start(p, f, net, matrices="adapters"), "'adapters' for a program")
+    rejects(lambda: limit(written()[1]), "`program` must have no adapters at infinite")
     endless = Transformer.uniform(np.eye(2), layers=1, heads=1)
     rejects(lambda: endless.program(adapters=dict(rank=2)), "`width` must be finite")
     assert Adapters(4, 8.0).factor == 2

@@ -28,6 +28,7 @@ WIDE = dict(
     rotary=dict(rotary=ROTARY),
     frequencies=dict(rotary=Rotary(frequencies=(0.3, 2.0), share=0.25)),
     qk_norm=dict(qk_norm=Norm("rms", 0.3), score_scale=2.0),
+    clip=dict(clip=0.4, qk_norm=Norm("rms", 0.3), score_scale=4.0, rotary=ROTARY),
     both=dict(qk_norm=Norm("layer", 0.0), rotary=ROTARY, softcap=2.0),
     groups=dict(groups=1),
 )

@@ -13,7 +13,7 @@ from reference import explicit
 from infattn_nb import Attention, Block, FeedForward, Norm, Rotary, SelfAttention
 from infattn_nb import Tokens, Transformer
 from infattn_nb.initialisation import Thresholds
-from infattn_nb.nonlinearities import identity, relu, silu, tanh
+from infattn_nb.nonlinearities import clip, identity, relu, silu, tanh
 from infattn_nb.nonlinearities import softmax as exact_softmax
 from infattn_nb.transformer import embedding_cov, text_labels
 
@@ -82,6 +82,14 @@ CASES = dict(
             MLP,
             norm_placement="sandwich",
             norm=Norm("rms", 0.01),
+        ),
+        9,
+    ),
+    clip=(
+        net(
+            SelfAttention(4, 4, 2, clip=0.5, var_q=3.0, rotary=Rotary(10.0)),
+            None,
+            norm_placement="output",
         ),
         9,
     ),
@@ -335,10 +343,13 @@ def test_records(name, n):
                 if m == np.inf:
                     assert r.Q is None
                     assert r.V is None
-                    F = s.var_v * s.var_o / s.heads * (A @ G[:, None] @ A.mT).sum(1)
+                    K = s.var_v * G
+                    K = K if s.clip is None else clip(s.clip).dual(K)
+                    F = s.var_o / s.heads * (A @ K[:, None] @ A.mT).sum(1)
                 else:
                     shared = s.heads // (s.groups or s.heads)
                     V, K = (np.repeat(x, shared, axis=1) for x in (r.V, r.K))
+                    V = V if s.clip is None else np.clip(V, -s.clip, s.clip)
                     F = (
                         s.var_o
                         / (s.heads * m)
