@@ -67,9 +67,9 @@ DENIALS = {
     "Proofs for several attention layers": "O11",
     "Proofs for weights that are not Gaussian": "O5",
     "Posteriors for noise that is not Gaussian": "the posterior of classes",
-    "Latent attention beyond chains": "a program with latent attention",
+    "Latent attention with infinitely": "latent attention with infinitely many heads",
     "Other mixtures of experts": "a mixture of another kind",
-    "Training of two texts": "training of an encoder with a decoder",
+    "Several pairs of texts": "several pairs of texts",
     "No GPU, no automatic differentiation": None,
 }
 
