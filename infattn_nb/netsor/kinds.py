@@ -472,7 +472,8 @@ class FiniteOnly(Vector, form=True):
 def reject_limit(called):
     "Raise an error, given the operation that has no limit."
     checks.reject("width", "be finite for programs with rotary positions, given vectors "
-                  "or scores that are not divided, as those of logits", f"∞ with {called}",
+                  "or scores that are not divided, as those of logits",
+                  f"∞ with {called}",
                   "pass a finite width; a chain of a Transformer has a limit")
 
 @node
@@ -489,7 +490,7 @@ class Constants(Initial):
         "Reject an infinite width."
         reject_limit("given vectors")
 
-    def remark(self) -> tuple[str, str]:
+    def remark(self) -> Any:
         return "instruction", f"{type(self).__name__} is no instruction of Netsor"
 
     @property
