@@ -337,7 +337,9 @@ def latent_branch(weights, l, branch, width, seen, U):
                       "give the transformer a width")
     p = weights.program
     n = int(width)
-    d, m, H = branch.head_width, branch.rotary_width, branch.heads
+    d = branch.head_width
+    m = branch.rotary_width
+    H = branch.heads
     angles = branch.rotary.of_positions(positions_of(U.k, seen.texts), m)
     def mapped(X, role, rows, head=None):
         return linear_map(weights, X, l, role, head, branch.variance(role.removesuffix("_r")), 0.,
