@@ -471,8 +471,8 @@ class FiniteOnly(Vector, form=True):
 
 def reject_limit(called):
     "Raise an error, given the operation that has no limit."
-    checks.reject("width", "be finite for programs with rotary positions, given vectors "
-                  "or scores that are not divided, as those of logits",
+    checks.reject("width", "be finite for programs with rotary positions, given "
+                  "vectors or scores that are not divided, as those of logits",
                   f"∞ with {called}",
                   "pass a finite width; a chain of a Transformer has a limit")
 
