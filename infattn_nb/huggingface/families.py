@@ -386,7 +386,8 @@ def halves_of_pairs(W, # (heads·m, n)
 def neighbours_apart(matrices, a): # matrices of a block, its attention
     "Matrices of queries and keys, in the order of `Rotary`."
     if "kr" in matrices: # of latent attention
-        d, m = a.head_width, a.width_of_heads(np.inf)
+        d = a.head_width
+        m = a.width_of_heads(np.inf)
         q = matrices["q"].reshape(a.heads, m, -1)
         turned = [halves_of_pairs(x[d:], m - d, m - d) for x in q]
         q = np.concatenate([q[:, :d], np.stack(turned)], axis=1)

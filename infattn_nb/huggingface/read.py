@@ -144,5 +144,6 @@ def widened(config: Any, texts: Any, width: int, *, heads: str = "more",
     if not np.allclose(factors, factors[0], rtol=1e-9):
         checks.reject("fixed", "be 'std' for a model whose tokens are given, whose "
                       "positions are not drawn, or whose words alone have a factor",
-                      repr(fixed), "only a common factor of all embeddings is supported")
+                      repr(fixed), "only a common factor of all embeddings is "
+                      "supported")
     return net.embedded(float(factors[0]))

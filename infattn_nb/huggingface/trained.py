@@ -269,7 +269,8 @@ class Trained:
 
     def _part_of_latents(self, tensor, x, role, head, a):
         "The same for latent attention, whose heads have parts of several widths."
-        d, m = a.head_width, a.rotary_width
+        d = a.head_width
+        m = a.rotary_width
         W = tensor.matrices(x, a.rows_in_turn, None)[role.removesuffix("_r")]
         halves = halves_of_pairs if self.neighbours_turn else lambda W, *_: W
         if role == "kr":
@@ -668,7 +669,8 @@ def _check_logits(net, module, program, outputs, arrays):
     try:
         with in_eval_mode(module):
             if net.source.family.before:
-                X = np.random.default_rng(0).standard_normal((len(texts[0]), int(net.width)))
+                shape = len(texts[0]), int(net.width)
+                X = np.random.default_rng(0).standard_normal(shape)
                 arrays = arrays | dict(tokens=X)
                 x = _encoded(module, like.detach().new_tensor(X.tolist())[None])
                 run = [module(encoder_outputs=(x,), decoder_input_ids=given[0])]

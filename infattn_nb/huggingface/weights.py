@@ -196,7 +196,8 @@ def _widths(block, n):
         checks.reject("head_width", "be finite for weights", "inf",
                       "keep the width that was read")
     if isinstance(a, LatentAttention):
-        of_attention = {k: a.rows_of(k, n) for k in (*ATTENTION_MATRICES, *INTO_LATENTS)}
+        names = *ATTENTION_MATRICES, *INTO_LATENTS
+        of_attention = {k: a.rows_of(k, n) for k in names}
     else:
         shared = int((a.groups or a.heads)*m)
         of_attention = {"q": int(a.heads*m), "k": shared, "v": shared, "o": int(n)}

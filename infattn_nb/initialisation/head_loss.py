@@ -117,7 +117,9 @@ def no_loss(t, n, words) -> str: # arguments of head_loss
     if n == np.inf:
         return "the variance of the logits depends on the width"
     ahead = np.triu(t.who_attends(), 1)
-    if (ahead if t.read_rows is None else ahead[:, t.read_rows][:, :, t.read_rows]).any():
+    if t.read_rows is not None: # within the target
+        ahead = ahead[:, t.read_rows][:, :, t.read_rows]
+    if ahead.any():
         return "tokens attend to later ones"
     head = _head_of(t.source, words)
     if head is None or not (words or head.words):

@@ -471,8 +471,9 @@ class FiniteOnly(Vector, form=True):
 
 def reject_limit(called):
     "Raise an error, given the operation that has no limit."
-    checks.reject("width", "be finite for programs with rotary positions or scores "
-                  "that are not divided, as those of logits", f"∞ with {called}",
+    checks.reject("width", "be finite for programs with rotary positions, given "
+                  "vectors or scores that are not divided, as those of logits",
+                  f"∞ with {called}",
                   "pass a finite width; a chain of a Transformer has a limit")
 
 @node
@@ -488,6 +489,9 @@ class Constants(Initial):
     def meet(self, given: Any) -> None:
         "Reject an infinite width."
         reject_limit("given vectors")
+
+    def remark(self) -> Any:
+        return "instruction", f"{type(self).__name__} is no instruction of Netsor"
 
     @property
     def random(self) -> np.ndarray:

@@ -329,7 +329,7 @@ class GVar(Vector, form=True):
     def meet(self, given: Any) -> None:
         "Inputs have known moments."
 
-    def remark(self) -> None:
+    def remark(self) -> Any:
         return None
 
     def bound(self, of_args: list) -> float:

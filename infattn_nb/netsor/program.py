@@ -278,8 +278,9 @@ class Program:
         found = checks.real(values, "values", (None, None), "(-∞, ∞)",
                             "pass finite numbers")
         mean = np.zeros(len(found))
-        return self._record(Constants(self, (), length_of(rows), len(found), mean, found,
-                                      checks.kind(name, str, "name", "pass a word")))
+        name = checks.kind(name, str, "name", "pass a word")
+        return self._record(Constants(self, (), length_of(rows), len(found), mean,
+                                      found, name))
 
     def rotate(self, X: Vector, angles: ArrayLike) -> Rotate:
         """Rotate pairs of coordinates of the rows of X, for rotary positions.

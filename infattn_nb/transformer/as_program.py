@@ -340,11 +340,14 @@ def latent_branch(weights, l, branch, width, seen, U):
                       "give the transformer a width")
     p = weights.program
     n = int(width)
-    d, m, H = branch.head_width, branch.rotary_width, branch.heads
+    d = branch.head_width
+    m = branch.rotary_width
+    H = branch.heads
     angles = branch.rotary.of_positions(positions_of(U.k, seen.texts), m)
     def mapped(X, role, rows, head=None):
-        return linear_map(weights, X, l, role, head, branch.variance(role.removesuffix("_r")), 0.,
-                          Fraction(rows, n), H if head is not None else 1)
+        var = branch.variance(role.removesuffix("_r"))
+        many = 1 if head is None else H
+        return linear_map(weights, X, l, role, head, var, 0., Fraction(rows, n), many)
     def latent(role, rank):
         N = _normalized(weights, mapped(U, role, rank), branch.norm)
         return weights.scaled(N, role, l, 0, Fraction(rank, n))

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from conftest import nightly
+from model_families import config, model
 from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import from_config
@@ -253,3 +254,50 @@ def test_gradients_of_mixtures_are_those_of_torch(kind):
         assert distance(x[:, None], y[:, None]).max() < 7, (part, l)
         error = np.sqrt(x.var() / len(x) + y.var() / len(y))
         assert error < 0.19  # a factor of two of a norm is seen
+
+
+OF_LATENTS = dict(  # tensor -> our matrices
+    q_a_proj=("dq",),
+    q_b_proj=("q",),
+    kv_a_proj_with_mqa=("dkv", "kr"),
+    kv_b_proj=("k", "v"),
+    o_proj=("o",),
+)
+
+
+@pytest.mark.power("the gradients of two tensors exchanged")
+@pytest.mark.parametrize("kind", nightly(["minicpm3", "deepseek_v3"], "deepseek_v3"))
+def test_grads_of_whole_models_with_latents(kind, size=100):
+    "Squared .grad of each tensor of attention, in each block, and of the embeddings."
+    rows = []
+    for seed in range(size):
+        module = model(kind, seed).double()
+        x = module(torch.tensor([TEXT])).last_hidden_state[0]
+        (x * torch.randn(x.shape).double()).sum().div(x.numel() ** 0.5).backward()
+        squares = {
+            name: p.grad.square().sum().item()
+            for name, p in module.named_parameters()
+            if p.grad is not None
+        }
+        rows.append(
+            [
+                *(
+                    x
+                    for name, x in squares.items()
+                    if any(k + "." in name for k in OF_LATENTS)
+                ),
+                squares["embed_tokens.weight"],
+            ]
+        )
+        names = [name for name in squares if any(k + "." in name for k in OF_LATENTS)]
+    t = from_config(config(kind), [TEXT])
+    d = drawn(t, t.width, 2 * size, np.random.SeedSequence(0))
+
+    def ours(name):
+        block, tensor = int(name.split(".")[1]), name.split(".")[3]
+        return sum(d.squared_norms[k][:, block] for k in OF_LATENTS[tensor])
+
+    found = np.stack([*map(ours, names), d.embedding], 1)
+    assert len(names) == 5 * len(t.blocks)
+    assert distance(np.log(rows), np.log(found)).max() < 7
+    assert distance(np.log(rows), np.log(np.roll(found, 1, 1))).max() > 20

@@ -8,8 +8,8 @@ from config_cases import LLAMA
 
 from wrong_calls import rejects
 
-from infattn_nb import from_config, report
-from infattn_nb.huggingface import init_table, widened
+from infattn_nb import from_config
+from infattn_nb.huggingface import widened
 
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
 
@@ -27,15 +27,10 @@ DEEPSEEK = LLAMA | dict(model_type="deepseek_v3", q_lora_rank=8, kv_lora_rank=8)
 YARN = dict(rope_type="yarn", factor=4.0, mscale=1.0, mscale_all_dim=0.5)
 
 
-@pytest.mark.parametrize(
-    "ask", [report, init_table, lambda t: t.program(), lambda t: t.kernel()]
-)
-def test_latent_attention_has_chains_and_gradients(ask):
-    "And what it does not have is refused in one sentence."
+def test_latent_attention_has_no_deterministic_limit():
     t = from_config(DEEPSEEK, 4)
     assert np.isfinite(t.gradients(64, 2, 0).squared_weight_norms["dkv"]).all()
-    with pytest.raises(ValueError, match="be SelfAttention .*, got latent attention"):
-        ask(t)
+    rejects(t.kernel, "be SelfAttention for a deterministic limit, got latent")
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,9 @@ def picked_scores(p):
 
 NODES = {  # class -> a program's vectors, made by a node of this class
     "Input": lambda p: p.matrix("W") @ p.inputs(Σ, 0.5),
+    "Constants": lambda p: tanh(
+        hidden(p) + p.constants(np.arange(24.0).reshape(3, 8) / 9)
+    ),
     "Parameter": lambda p: hidden(p) + p.parameter(0.5, 0.3, name="b"),
     "MatMul": hidden,
     "Output": hidden,  # every program ends in one
@@ -60,6 +63,7 @@ OUTPUTS = {"Logits"}  # test_optimizers.py differentiates them
 SAID = {  # by `check`, of what is no instruction of Netsor
     "Normalize": "averages over coordinates",
     "Rotate": "Rotate is no instruction",
+    "Constants": "Constants is no instruction",
     "Logits": "Logits is no instruction",
 }
 
@@ -92,7 +96,7 @@ def test_its_gradient_is_the_derivative(kind):
 
 
 @pytest.mark.power("second moments 25 % off")
-@pytest.mark.parametrize("kind", sorted({*NODES} - {"Rotate"}))
+@pytest.mark.parametrize("kind", sorted({*NODES} - {"Rotate", "Constants"}))
 def test_its_limit_is_that_of_wide_networks(kind, n=200, size=60):
     p, h, _ = program(kind)
     size *= 4 if p.random_scores else 1
