@@ -1,7 +1,7 @@
 """Encoders with decoders, and latent attention, against torch: networks of T5's and of
 MiniCPM 3's kind, n = 512; weights, forward and backward pass.
 
-    python benchmarks/two_texts.py [file]
+    python benchmarks/two_stacks.py [file]
 
 prints one table and writes it to `file` (default: nbs/data/benchmarks_two_texts.json).
 Processor time, best of several repetitions, all sides of a ratio in turn, one thread,
