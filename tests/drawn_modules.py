@@ -192,7 +192,7 @@ SAID = {
     ),
     "two stacks": (
         lambda: made("WhisperModel", **SPOKEN),
-        "one stack of blocks, got an encoder with a decoder",
+        "be a pair, source and target, for an encoder with a decoder, got one text",
     ),
     "torch's two stacks": (
         lambda: nn.Transformer(32, 2, 1, 1, 64).eval(),
