@@ -352,7 +352,7 @@ LatentAttention(2, keys=0) ~ `keys` must be
 LatentAttention(2, queries=0) ~ `queries` must be
 LatentAttention(2, rotary_width=3) ~ `rotary_width` must be even, got 3
 LatentAttention(2, rotary=Rotary(share=0.5), rotary_width=2) ~ an even number of coord
-LatentAttention(2, mask=np.eye(3)) ~ `mask` must be booleans of shape (s, s)
+LatentAttention(2, mask=np.eye(3)) ~ `mask` must be boolean or 'causal'
 LatentAttention(2, norm='rms') ~ `norm` must be a Norm
 LatentAttention(2, var_kr=-1.0) ~ `var_kr` must be
 Projection(0.0) ~ `width` must be in (0, ∞)
@@ -381,7 +381,6 @@ from_config(dict(model_type='t5'), 'to be or not') ~ `texts` must be a pair
 from_config(dict(model_type='t5'), (4, 0)) ~ `target`
 from_config(dict(model_type='bart'), (4, 1025)) ~ allow for a target of 1025 tokens
 from_config(dict(model_type='whisper'), (1501, 4)) ~ allow for a source of 1501
-from_config(dict(model_type='t5'), (4, 3)).program() ~ `rows`
 Block(rows=[True, False], looks_at=[True, True]) ~ `looks_at` must have no token
 Block(rows=[0, 1]) ~ `rows`
 Block(looks_at=[True, False]) ~ `looks_at`
