@@ -26,9 +26,11 @@ from .beside import first_position, most_positions, reads_images
 from .beside import verified, verified_latents, verified_pair
 from .config import Config, beside_fixed, labels_of, patches_cov
 from .describe import Parts, built_of, with_variances
-from .measure import bias_unlike_a_draw, check_drawn, some_rows, unlike_a_draw
+from .measure import bias_unlike_a_draw, check_drawn
+from .measure import some_rows, unlike_a_draw
 from .families import EMBEDDINGS, HEADS, Head
-from .recognise import both_allow, check_tensors, masked_by, of_torch
+from .recognise import both_allow, check_tensors
+from .recognise import masked_by, of_torch
 from .measure import as_array
 from .module import config_of, reading_of
 from .recognise import outside

@@ -318,7 +318,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
         rotary=_rotary_in(body, a, m, family) if family.rotary and turns else None,
         buckets=buckets_of(np.arange(tokens)) if family.distances else None,
-        softcap=_softcap(a, family), clip=_clip(a, family), var_sink=0. if family.sinks else None,
+        softcap=_softcap(a, family), clip=_clip(a, family),
+        var_sink=0. if family.sinks else None,
         score_scale=_score_scale(a, m, family)
         *(_size_of_turned(body, a, m)**2 if family.rotary and turns else 1.))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLDERS for name in ACT)

@@ -47,9 +47,9 @@ def limit(program: Program, draws: int = 10_000, rng: Rng = 0) -> "Limit":
     """
     checks.kind(program, Program, "program", "write one with Program()")
     if program.adapters:
-        checks.reject("program", "have no adapters at infinite width", "some", "leave them "
-                      "out: while A or B is zero, the limit is that of the network "
-                      "without adapters")
+        checks.reject("program", "have no adapters at infinite width", "some",
+                      "leave them out: while A or B is zero, the limit is that of the "
+                      "network without adapters")
     program.check()
     draws = checks.count(draws, "draws", least=BATCHES, most=MOST_SAMPLES)
     return Limit(program, Paths(program, draws, rng))

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, sici
 
-from ..attention.heads import bilinear, by_head, by_key, collapsed_scores, head_times
+from ..attention.heads import bilinear, by_head, by_key
+from ..attention.heads import collapsed_scores, head_times
 from ..attention.heads import mean_values, mixed, over_keys, over_queries
 from ..attention.heads import products, squares_over_keys, squares_over_queries
 from ..attention.spec import AttentionSpec, Masked
