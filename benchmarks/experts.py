@@ -8,16 +8,10 @@ Processor time, best of several repetitions, all sides of a ratio in turn, one t
 float64. Needs torch and transformers; nothing is downloaded.
 """
 
-import argparse
-import json
-import os
-import time
 import tracemalloc
 from itertools import chain
-from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+from beside_torch import seconds, store  # before numpy: it sets one thread
 
 import numpy as np
 import torch
@@ -26,7 +20,6 @@ import transformers
 from infattn_nb import Block, FeedForward, Transformer, from_config
 from infattn_nb.transformer import Experts, embedding_cov
 
-torch.set_num_threads(1)
 N, REPETITIONS = 512, 4
 SHAPE = dict(
     hidden_size=N,
@@ -39,12 +32,6 @@ SHAPE = dict(
     initializer_range=0.02,
     sliding_window=None,
 )
-
-
-def seconds(call):
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 def in_torch(s, backward):
@@ -114,22 +101,4 @@ def memory_rows(n=2048, s=512):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    stored = Path(__file__).parent.parent / "nbs/data/benchmarks_experts.json"
-    parser.add_argument("file", nargs="?", type=Path, default=stored)
-    options = parser.parse_args()
-    table = []
-    for row in chain(rows(), memory_rows()):
-        table.append(row)
-        print(
-            f"{row['case']:55s}{row['value']:15.5g}"
-            f"{row['ratio']:10,.2f} × {row['against']}",
-            flush=True,
-        )
-    versions = dict(numpy=np.__version__, torch=torch.__version__)
-    options.file.write_text(
-        json.dumps(dict(rows=table, versions=versions), indent=1) + "\n",
-        encoding="utf-8",
-    )
+    store(__doc__, "benchmarks_experts", chain(rows(), memory_rows()))

@@ -9,15 +9,9 @@ sides of a ratio in turn, one thread, float64 (torch in float32, too, for long t
 Needs torch and transformers; nothing is downloaded.
 """
 
-import argparse
-import json
-import os
-import time
 from itertools import chain, product
-from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+from beside_torch import seconds, store  # before numpy: it sets one thread
 
 import numpy as np
 import torch
@@ -27,14 +21,7 @@ from infattn_nb import Transformer, from_config
 from infattn_nb.nonlinearities import gelu_tanh
 from infattn_nb.transformer import embedding_cov
 
-torch.set_num_threads(1)
 N, HEADS, LAYERS, REPETITIONS = 768, 12, 12, 5
-
-
-def seconds(call):
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 def gpt2(s, dtype):
@@ -249,27 +236,5 @@ def long_rows():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    stored = Path(__file__).parent.parent / "nbs/data/benchmarks_transformer.json"
-    parser.add_argument("file", nargs="?", type=Path, default=stored)
-    options = parser.parse_args()
-    table = []
-    for row in chain(rows(), llama_rows(), gradient_rows(), long_rows()):
-        table.append(row)
-        print(
-            f"{row['case']:45s}{row['value'] * 1e3:10.3f} ms"
-            f"{row['ratio']:10,.2f} × {row['against']}",
-            flush=True,
-        )
-    options.file.write_text(
-        json.dumps(
-            dict(
-                rows=table, versions=dict(numpy=np.__version__, torch=torch.__version__)
-            ),
-            indent=1,
-        )
-        + "\n",
-        encoding="utf-8",
-    )
+    every = chain(rows(), llama_rows(), gradient_rows(), long_rows())
+    store(__doc__, "benchmarks_transformer", every)

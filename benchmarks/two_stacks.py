@@ -3,23 +3,20 @@ MiniCPM 3's kind, n = 512; weights, forward and backward pass.
 
     python benchmarks/two_stacks.py [file]
 
-prints one table and writes it to `file` (default: nbs/data/benchmarks_two_texts.json).
+prints one table and writes it to `file` (default: nbs/data/benchmarks_two_stacks.json).
 Processor time, best of several repetitions, all sides of a ratio in turn, one thread,
 float64. Needs torch and transformers; nothing is downloaded.
 """
 
-import argparse
-import json
-from pathlib import Path
+from beside_torch import seconds, store  # before numpy: it sets one thread
 
 import numpy as np
 import torch
 import transformers
-from experts import seconds
 
 from infattn_nb import from_config
 
-N, REPETITIONS = 512, 2
+N, REPETITIONS = 512, 4
 T5 = dict(d_model=N, d_kv=64, d_ff=2048, num_layers=3, num_heads=8, vocab_size=256)
 MINICPM = dict(
     hidden_size=N,
@@ -92,22 +89,4 @@ def rows():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    stored = Path(__file__).parent.parent / "nbs/data/benchmarks_two_texts.json"
-    parser.add_argument("file", nargs="?", type=Path, default=stored)
-    options = parser.parse_args()
-    table = []
-    for row in rows():
-        table.append(row)
-        print(
-            f"{row['case']:55s}{row['value']:15.5g}"
-            f"{row['ratio']:10,.2f} × {row['against']}",
-            flush=True,
-        )
-    versions = dict(numpy=np.__version__, torch=torch.__version__)
-    options.file.write_text(
-        json.dumps(dict(rows=table, versions=versions), indent=1) + "\n",
-        encoding="utf-8",
-    )
+    store(__doc__, "benchmarks_two_stacks", rows())

@@ -91,16 +91,11 @@ def verified_pair(module, # an encoder with a decoder, as in transformers
                        [E[0], D[0], D[-1]])
     entered = seen.entered[:2]
     lengths = [len(x) for x in entered]
-    x = np.concatenate(entered)
-    for block, W in zip(config.blocks([range(k) for k in lengths]), given):
-        x = run_block(block, x, W)[-1].out
-    ours = x[:lengths[0]], x[lengths[0]:]
-    theirs = rows_of(seen.returned.encoder_last_hidden_state), seen.left[-1]
-    for name, a, b in zip(("encoder", "decoder"), ours, theirs):
-        far = np.linalg.norm(a - b)/max(float(np.linalg.norm(b)), 1e-300)
-        if not far < (.05 if rounding(like) > 1e-3 else 1e-3):
-            checks.reject("module", "have stacks that run like its config",
-                          f"a difference of {100*far:.2g} % after the {name}", remedy)
+    x = _run(config.blocks([range(k) for k in lengths]), given, np.concatenate(entered))
+    of_source = rows_of(seen.returned.encoder_last_hidden_state)
+    check = partial(_check_near, like=like, remedy=remedy)
+    check(x[:lengths[0]], of_source, "the encoder")
+    check(x[lengths[0]:], seen.left[-1], "the decoder")
 
 def verified_latents(module, # of a family with latent attention
                      config, # its Config
@@ -116,13 +111,21 @@ def verified_latents(module, # of a family with latent attention
     with in_eval_mode(module):
         seen = watched(lambda: module(text), [layers[0], layers[-1]])
     x = seen.entered[0]
-    for block, W in zip(config.blocks([range(len(x))]), given):
+    x = _run(config.blocks([range(len(x))]), given, x)
+    _check_near(x, seen.left[-1], "the last", like, remedy)
+
+def _run(blocks, given, x): # (s, n)
+    "Tokens after blocks with given matrices."
+    for block, W in zip(blocks, given):
         x = run_block(block, x, W)[-1].out
-    theirs = seen.left[-1]
-    far = np.linalg.norm(x - theirs)/max(float(np.linalg.norm(theirs)), 1e-300)
+    return x
+
+def _check_near(ours, theirs, name, like, remedy):
+    "Reject a module whose tokens differ by more than rounding after the named part."
+    far = np.linalg.norm(ours - theirs)/max(float(np.linalg.norm(theirs)), 1e-300)
     if not far < (.05 if rounding(like) > 1e-3 else 1e-3):
         checks.reject("module", "have blocks that run like its config", "a difference "
-                      f"of {100*far:.2g} % after the last", remedy)
+                      f"of {100*far:.2g} % after {name}", remedy)
 
 def _layers_of(stack):
     "The layers of an encoder or of a decoder."

@@ -98,6 +98,10 @@ class LatentAttention(AttentionBranch):
     var_v: float = 1.
     var_o: float = 1.
 
+    # options of SelfAttention that it does not have
+    groups = qk_norm = bias = softcap = buckets = clip = var_sink = None
+    joint_norm = rotates_first = False
+
     def __post_init__(self) -> None:
         for name in ("heads", "keys", "head_width", "rotary_width", "value_width"):
             checks.put(self, **{name: checks.count(getattr(self, name), name)})
@@ -289,10 +293,6 @@ class LatentAttention(AttentionBranch):
         inverse = np.linalg.pinv(C)
         d = fresh + (known - fresh @ C.mT) @ inverse.mT
         return self.norm.back_rows(d/np.sqrt(C.shape[-1]), latent)
-
-    # options of SelfAttention that it does not have
-    groups = qk_norm = bias = softcap = buckets = var_sink = None
-    joint_norm = rotates_first = False
 
     def width_of_heads(self, n: float) -> int:
         """Coordinates of a query.

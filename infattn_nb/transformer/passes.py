@@ -253,7 +253,7 @@ class Network(Part):
         there = {name for block in self.blocks for x in block.branches
                  for name in x.matrices}
         names = dict.fromkeys((*MATRICES, *BIASES.values(), *SHARED, SINK))
-        return [k for k in dict.fromkeys(names) if k in there]
+        return [k for k in names if k in there]
 
     def per_block(self, method, name, *where):
         "Results of a method of the branch with this matrix, by block; NaN without it."

@@ -279,17 +279,8 @@ def test_grads_of_whole_models_with_latents(kind, size=100):
             for name, p in module.named_parameters()
             if p.grad is not None
         }
-        rows.append(
-            [
-                *(
-                    x
-                    for name, x in squares.items()
-                    if any(k + "." in name for k in OF_LATENTS)
-                ),
-                squares["embed_tokens.weight"],
-            ]
-        )
         names = [name for name in squares if any(k + "." in name for k in OF_LATENTS)]
+        rows.append([*map(squares.get, names), squares["embed_tokens.weight"]])
     t = from_config(config(kind), [TEXT])
     d = drawn(t, t.width, 2 * size, np.random.SeedSequence(0))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from block_cases import COV, agree, net
 from conftest import nightly
+from scipy.stats import norm as normal
 
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer
 from infattn_nb.nonlinearities import silu
@@ -82,6 +83,31 @@ def test_wide_heads(name):
             .scores
         )
         assert agree(zip(seen(finite), seen(still), strict=True)) < 1
+
+
+def clipped_square(variance, c):
+    "Mean square of a normal number that is clipped at ±c."
+    x = c / variance**0.5
+    within = 1 - 2 * normal.sf(x) - 2 * x * normal.pdf(x)
+    return variance * within + 2 * c**2 * normal.sf(x)
+
+
+@pytest.mark.power("a second moment 5 % too large")
+@pytest.mark.parametrize("eps", [None, 0.5])
+def test_clipped_heads_of_infinite_width(eps, size=40_000):
+    "Of one token: clipped normal numbers, behind a norm if there is one."
+    q, k, v = 2.0, 0.5, 3.0
+    own = dict(clip=0.8, score_scale=1.5, var_q=q, var_k=k, var_v=v, var_o=2.0)
+    a = SelfAttention(2, np.inf, qk_norm=eps and Norm("rms", eps), **own)
+    record = a.forward(
+        np.ones((size, 1, 1)), 1.0, np.random.default_rng(0), keep="scores"
+    )
+    np.testing.assert_allclose(record.F, 2 * clipped_square(v, 0.8), rtol=1e-6)
+    if eps:
+        q, k = q / (q + eps), k / (k + eps)
+    squares = (record.scores**2).mean((1, 2, 3))
+    wanted = 1.5**2 * clipped_square(q, 0.8) * clipped_square(k, 0.8)
+    assert abs(squares.mean() - wanted) < 6 * squares.std() / size**0.5
 
 
 @pytest.mark.power("scores whose biases are exchanged, or left out")

@@ -265,6 +265,19 @@ def test_fan_ins_are_the_lengths_of_the_rows():
 
 
 @pytest.mark.power("a variance 10 % too large")
+@pytest.mark.parametrize("a", [LATENT, replace(PLAIN, score_scale=2.0)])
+def test_stated_variances_are_those_of_scores_and_outputs(a, size=40_000):
+    "Of one token of mean square one, which attends to itself."
+    record = a.forward(np.ones((size, 1, 1)), N, np.random.default_rng(4))
+    m = a.head_width + a.rotary_width
+    for draws, variance in (
+        ((record.scores**2).mean((1, 2, 3)), a.score_variance(m)),
+        (record.F[:, 0, 0], a.output_variance),
+    ):
+        assert abs(draws.mean() - variance) < 6 * draws.std() / size**0.5
+
+
+@pytest.mark.power("a variance 10 % too large")
 def test_a_shared_key_makes_heads_dependent(size=4000):
     """The mean entropy of many heads has a variance that stays; of heads with keys of
     their own it falls as one over their number.
