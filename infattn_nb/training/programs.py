@@ -177,7 +177,7 @@ class ProgramLearner(Learner):
             later[W] = self.rule.of(W).step(states[W], slope, self.step_size(W), rate,
                                             self.decays[W])
         for W, M in drawn.matrices.items() if self.plan.dense is None else ():
-            if M.should_be_explicit:
+            if M.should_be_explicit(2*self.plan.rows(W)):
                 drawn.matrices[W], later[W] = M.explicit(later[W])
         return Ensemble(drawn, later)
 
@@ -232,7 +232,7 @@ def needs(plan, steps, networks, moments): # Needs
         rows = plan.rows(W)
         in_all = plan.directions(W)
         if plan.is_explicit(W, networks) or plan.dense is None and (
-                explicit_is_cheaper((r, c), in_all)):
+                explicit_is_cheaper((r, c), in_all, 2*rows)):
             stored += (2 + moments)*r*c
             work += 6*steps*rows*r*c
         else:

@@ -9,7 +9,7 @@ from infattn_nb import Program, train
 from infattn_nb.netsor import mlp
 from infattn_nb.netsor.gradients import finite_tangents
 from infattn_nb.netsor.passes import PassPlan, ProgramNetworks
-from infattn_nb.netsor.revealed import Revealed, Use
+from infattn_nb.netsor.revealed import Explicit, Revealed, Use, explicit_is_cheaper
 from infattn_nb.nonlinearities import tanh
 
 pytestmark = BEYOND_THEOREM
@@ -67,8 +67,15 @@ def test_directions_are_counted_before_they_are_drawn(inputs, n=40):
     assert Use(9, 9).starts_explicit((9, 9), 1)
     assert not Use(1, 1).starts_explicit((64, 64), 100)
     assert Use(1, 1).starts_explicit((64, 64), 1)
-    assert not Use(1, 1, in_all=1365).starts_explicit((4096, 4096), 1)
-    assert Use(1, 1, in_all=1366).starts_explicit((4096, 4096), 1)
+    training = Use(64, 64, in_all=10**4)  # as measured by benchmarks/choices.py
+    explicit = {n: training.starts_explicit((n, n), 1) for n in (400, 600, 1024, 2048)}
+    assert explicit == {400: False, 600: True, 1024: True, 2048: False}
+    assert not Use(64, 64, in_all=320).starts_explicit((1024, 1024), 1)
+    assert not Use(8, 8, in_all=10**4).starts_explicit((1024, 1024), 1)
+    for M in (Explicit(np.zeros((1, 600, 600))), Revealed(1, (600, 600), 1, None)):
+        assert not M.should_be_explicit(128)
+    assert not explicit_is_cheaper((1024, 1024), 394, 128)
+    assert explicit_is_cheaper((1024, 1024), 396, 128)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
