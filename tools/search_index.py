@@ -80,14 +80,17 @@ def heading(line):
 
 
 def sections(markdown):
-    "Pairs of the heading of a section and its text; the first has no heading."
-    fenced, parts = False, [["", ""]]
+    """Pairs of the heading of a section and its text; the first has no heading. A title
+    of a callout is none: its address is not on the page.
+    """
+    fenced, parts, before = False, [["", ""]], ""
     for line in markdown.splitlines():
         fenced ^= line.startswith(("```", "~~~"))
-        if line.startswith("## ") and not fenced:
+        if line.startswith("## ") and not fenced and ".callout" not in before:
             parts.append([line, ""])
         elif not re.match(r"# ", line) or fenced:
             parts[-1][1] += line + "\n"
+        before = line
     return parts
 
 
