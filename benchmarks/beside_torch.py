@@ -3,19 +3,16 @@ that is printed and stored.
 """
 
 import argparse
-import json
 import os
 import time
-from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
-import numpy as np
 import torch
+from stored import store
 
 torch.set_num_threads(1)
-DATA = Path(__file__).parent.parent / "nbs/data"
 
 
 def seconds(call):
@@ -25,13 +22,11 @@ def seconds(call):
     return time.process_time() - start
 
 
-def store(about, name, rows):
-    "Print rows as they are measured; write them to the file that the caller names."
-    parser = argparse.ArgumentParser(
+def main(about, name, rows):
+    "Print rows as they are measured, and store them under a name."
+    argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("file", nargs="?", type=Path, default=DATA / f"{name}.json")
-    file = parser.parse_args().file
+    ).parse_args()
     table = []
     for row in rows:
         table.append(row)
@@ -40,6 +35,4 @@ def store(about, name, rows):
             f"{row['ratio']:10,.2f} × {row['against']}",
             flush=True,
         )
-    versions = dict(numpy=np.__version__, torch=torch.__version__)
-    text = json.dumps(dict(rows=table, versions=versions), indent=1)
-    file.write_text(text + "\n", encoding="utf-8")
+    store(name, rows=table)

@@ -8,25 +8,21 @@ Processor seconds on one thread, the least of several rounds.
 """
 
 import argparse
-import json
 import os
-import platform
-import subprocess
 import time
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import numpy as np
+from stored import store
 
 from infattn_nb import Program, gradients, train
 from infattn_nb.netsor import mlp
 from infattn_nb.nonlinearities import tanh
 
-FILE = Path(__file__).parent.parent / "nbs/data/benchmarks_choices.json"
 WAYS = {"chosen": None, "explicit": True, "directions": False}
 
 
@@ -94,10 +90,7 @@ def main():
             + f"chosen/best {row['ratio']:.2f}",
             flush=True,
         )
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    about = dict(python=platform.python_version(), numpy=np.__version__, commit=commit)
-    FILE.write_text(json.dumps(dict(about=about, rows=rows), indent=1) + "\n")
+    store("benchmarks_choices", rows=rows)
     ratios = [row["ratio"] for row in rows]
     print(f"{len(rows)} cases, largest ratio {max(ratios):.2f}")
 

@@ -11,7 +11,6 @@ page on circuits is made. Each row depends on its seed alone; a test recomputes 
 
 import argparse
 import itertools
-import json
 import os
 import sys
 import time
@@ -19,8 +18,7 @@ from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import numpy as np
 import pandas as pd
@@ -32,12 +30,12 @@ from reference_circuits import (
     rms,
     side_by_side,
 )
+from stored import DATA, store
 
 from infattn_nb import CircuitDescent
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.circuits import Depth
 
-DATA = ROOT / "nbs/data"
 CASES = {  # -> network, steps, rate, causal mask?
     "two layers of two heads": (
         Depth(2, AttentionSpec(2, var_v=0.5), True, False, True, 3),
@@ -399,18 +397,7 @@ def speed():
         dict(section="circuits, torch", case=f"n = {n}", each=torch_seconds(n))
         for n in (64, 1024)
     ]
-    versions = dict(
-        python=f"{sys.version_info[0]}.{sys.version_info[1]}",
-        numpy=np.__version__,
-        processors=os.cpu_count(),
-    )
-    try:
-        versions["torch"] = __import__("torch").__version__
-    except ImportError:
-        pass
-    (DATA / "benchmarks_circuits.json").write_text(
-        json.dumps(dict(versions=versions, size=SIZE, rows=rows), indent=1) + "\n"
-    )
+    store("benchmarks_circuits", size=SIZE, rows=rows)
 
 
 TABLES = {

@@ -1,9 +1,9 @@
 """Mixtures of experts against torch: one network of four of Mixtral's blocks, n = 512,
 with eight experts of which two are chosen; weights, forward and backward pass.
 
-    python benchmarks/experts.py [file]
+    python benchmarks/experts.py
 
-prints one table and writes it to `file` (default: nbs/data/benchmarks_experts.json).
+prints one table and writes it to nbs/data/benchmarks_experts.json.
 Processor time, best of several repetitions, all sides of a ratio in turn, one thread,
 float64. Needs torch and transformers; nothing is downloaded.
 """
@@ -11,7 +11,7 @@ float64. Needs torch and transformers; nothing is downloaded.
 import tracemalloc
 from itertools import chain
 
-from beside_torch import seconds, store  # before numpy: it sets one thread
+from beside_torch import main, seconds  # before numpy: it sets one thread
 
 import numpy as np
 import torch
@@ -101,4 +101,4 @@ def memory_rows(n=2048, s=512):
 
 
 if __name__ == "__main__":
-    store(__doc__, "benchmarks_experts", chain(rows(), memory_rows()))
+    main(__doc__, "benchmarks_experts", chain(rows(), memory_rows()))

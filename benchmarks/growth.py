@@ -8,27 +8,23 @@ takes three minutes and 4 GB.
 """
 
 import argparse
-import json
 import os
-import platform
-import subprocess
 import time
 import tracemalloc
 import warnings
 from functools import partial
-from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import numpy as np
+from stored import store
 
 from infattn_nb import AssumptionWarning, Program, Transformer, gradients, limit, train
 from infattn_nb.netsor import attention, mlp
 from infattn_nb.nonlinearities import erf, gelu, relu, tanh
 
 warnings.simplefilter("ignore", AssumptionWarning)
-FILE = Path(__file__).parent.parent / "nbs/data/benchmarks_growth.json"
 
 
 def covariance(N):
@@ -149,11 +145,7 @@ def growth():
 
 
 def main():
-    rows = dict(kernels=list(kernels()), growth=list(growth()))
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    about = dict(python=platform.python_version(), numpy=np.__version__, commit=commit)
-    FILE.write_text(json.dumps(dict(about=about, **rows), indent=1) + "\n")
+    store("benchmarks_growth", kernels=list(kernels()), growth=list(growth()))
 
 
 if __name__ == "__main__":

@@ -10,15 +10,13 @@ that pip takes for nothing (an empty wheel's worth) is taken off.
 
 import argparse
 import configparser
-import json
 import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-FILE = ROOT / "nbs/data/benchmarks_install.json"
+from stored import ROOT, store
 
 
 def seconds(*command):
@@ -57,7 +55,7 @@ def main():
         rows = sorted(measure(Path(folder)), key=lambda row: -row["seconds"])
     for row in rows:
         print(row)
-    FILE.write_text(json.dumps(rows, indent=1) + "\n")
+    store("benchmarks_install", rows=rows)
 
 
 if __name__ == "__main__":

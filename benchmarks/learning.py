@@ -14,19 +14,17 @@ recomputes some. No clock times in the other tables.
 import argparse
 import json
 import os
-import sys
 import time
 import warnings
 from itertools import product
-from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import numpy as np
 import pandas as pd
-import scipy
 from numpy.random import SeedSequence
+from stored import DATA, store
 
 from infattn_nb import AttentionRegressor
 from infattn_nb.attention.spec import AttentionSpec
@@ -35,7 +33,6 @@ from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
 from infattn_nb.learning.sequences import stacked
 from infattn_nb.numerics import parallel
 
-DATA = Path(__file__).parent.parent / "nbs/data"
 ROUGH = dict(
     n_particles=64, n_islands=2, n_moves=1, n_steps=4, keep=0.8
 )  # enough for P D = 6
@@ -643,20 +640,7 @@ def speed():
     for case in MANY:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
             infinite.append(fresh.submit(time_infinite, *case).result())
-    store_speed(rows, infinite)
-
-
-def store_speed(rows, infinite):
-    versions = dict(
-        python=".".join(map(str, sys.version_info[:2])),
-        numpy=np.__version__,
-        scipy=scipy.__version__,
-        processors=os.cpu_count(),
-    )
-    (DATA / "benchmarks_learning.json").write_text(
-        json.dumps(dict(versions=versions, rows=rows, infinite=infinite), indent=1)
-        + "\n"
-    )
+    store("benchmarks_learning", rows=rows, infinite=infinite)
 
 
 def main():

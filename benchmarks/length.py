@@ -1,8 +1,8 @@
 """The law of one row against the number of tokens: what it costs, how many digits it
 has, and the laws of three phases.
 
-    python benchmarks/length.py speed [file]
-    python benchmarks/length.py laws [file]
+    python benchmarks/length.py speed
+    python benchmarks/length.py laws
 
 `speed`: independent unit tokens, one head; each length in a fresh state. Digits are
 those of the tail beyond six standard deviations, from the error that the law itself
@@ -14,18 +14,16 @@ a million.
 """
 
 import argparse
-import json
 import time
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from stored import DATA, store
 
 from infattn_nb.attention.rows import ROUGH_MESH, block_of, join, row_mixture, token
 from infattn_nb.numerics.quadrature import gauss, jacobi
 
-DATA = Path(__file__).parent.parent / "nbs/data"
 LENGTHS, SCALES = 2 ** np.arange(4, 21, 4), (1.0, 3.0)
 
 
@@ -64,18 +62,18 @@ def law(β, e, m=60):
     return np.exp(x[0]), w[0]
 
 
-def speed(file=DATA / "benchmarks_length.json"):
+def speed():
     rows = [measure(s, τ) for τ, s in product(SCALES, LENGTHS)]
-    Path(file).write_text(json.dumps(dict(rows=rows), indent=1) + "\n")
+    store("benchmarks_length", rows=rows)
 
 
-def laws(file=DATA / "length.csv"):
+def laws():
     parts = [
         pd.DataFrame(dict(beta=β, log2_s=e, u=u, weight=w)).query("weight > 0")
         for e, β in product((8, 20, 40), (0.3, 0.7, 2.0))
         for u, w in [law(β, e)]
     ]
-    pd.concat(parts).to_csv(file, index=False, float_format="%.17g")
+    pd.concat(parts).to_csv(DATA / "length.csv", index=False, float_format="%.17g")
 
 
 if __name__ == "__main__":
@@ -84,6 +82,4 @@ if __name__ == "__main__":
     )
     parts = dict(speed=speed, laws=laws)
     parser.add_argument("part", choices=parts)
-    parser.add_argument("file", nargs="*")
-    options = parser.parse_args()
-    parts[options.part](*options.file)
+    parts[parser.parse_args().part]()

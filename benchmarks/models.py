@@ -3,25 +3,25 @@ by torch, forward, backward and the optimizer, in one run.
 
     python benchmarks/models.py [sgd adam growth adapters]
 
-writes nbs/data/benchmarks_models.json; if some parts are named, the others stay as they
-were. Each number is of a process of its own, with the weights drawn in it. Torch has
-float64, as we have, and float32. At width 8,192 torch's matrices, gradients and momenta
-take 24 GB in float64, so that only float32 is measured there (12 GB). With adapters, of
-rank 8 on queries and values, trained by Adam, both are. Heads: eight at every width.
-Needs torch and transformers.
+writes nbs/data/benchmarks_models.json; if some parts are named, they are printed and
+not written. Each number is of a process of its own, with the weights drawn in it. Torch
+has float64, as we have, and float32. At width 8,192 torch's matrices, gradients and
+momenta take 24 GB in float64, so that only float32 is measured there (12 GB). With
+adapters, of rank 8 on queries and values, trained by Adam, both are. Heads: eight at
+every width. Needs torch and transformers.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from stored import store
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-DATA = Path(__file__).parent.parent / "nbs/data"
 HOW = dict(sgd=dict(learning_rate=1e-3, momentum=0.9), adam=dict(learning_rate=1e-4))
 VOCABULARY = 64
 ADAPTERS = dict(rank=8, alpha=16, on=("q", "v"))
@@ -209,12 +209,11 @@ PARTS = dict(sgd=sgd, adam=adam, growth=growth, adapters=adapters)
 
 
 def main(parts):
-    versions = {name: __import__(name).__version__ for name in ("numpy", "torch")}
-    stored = DATA / "benchmarks_models.json"
-    table = json.loads(stored.read_text()) | dict(versions=versions)
+    table = {}
     for part in parts or PARTS:
         table |= PARTS[part]()
-    stored.write_text(json.dumps(table, indent=1) + "\n")
+    if not parts:
+        store("benchmarks_models", **table)
 
 
 if __name__ == "__main__":

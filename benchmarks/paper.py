@@ -8,11 +8,10 @@ processor: seconds by the clock until the first figure is on disk. Then all nine
 with the paper's counts, all at the same time, one thread each, so that a busy machine
 disturbs all alike: processor seconds of the whole process, imports and drawing
 included. Writes nbs/data/benchmarks_paper.json, from which the page on benchmarks is
-made.
+made; there `before` is commit a2a96017.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,10 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from stored import store
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
-
-FILE = Path(__file__).parent.parent / "nbs/data/benchmarks_paper.json"
 
 
 def start(python, folder, *options):
@@ -71,7 +70,7 @@ def main(others):
         {"figures": "all nine, processor time"} | side_by_side(pythons),
     ]
     print(rows[1])
-    FILE.write_text(json.dumps(rows, indent=1) + "\n")
+    store("benchmarks_paper", rows=rows)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ explicit matrices beside us in one run (at width 8,192 they take 12 GB). `induct
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import numpy as np
 import pandas as pd
 from circuits import induction
 from explicit import drawn, in_numpy, in_torch
+from stored import DATA, store
 
 from infattn_nb import AssumptionWarning, Program, Transformer, train
 from infattn_nb.netsor import attention, mlp
@@ -33,7 +33,6 @@ from infattn_nb.netsor.nodes import factors_of
 from infattn_nb.nonlinearities import relu, tanh
 
 warnings.simplefilter("ignore", AssumptionWarning)
-DATA = Path(__file__).parent.parent / "nbs/data"
 WIDTHS = [64, 256, 1024, 4096, 16384]
 Y = np.array([1.0, -1.0, 0.5])
 
@@ -520,9 +519,7 @@ def main():
     given = parser.parse_args()
     for name in given.names:
         if name == "speed":
-            (DATA / "benchmarks_programs.json").write_text(
-                json.dumps(speed(), indent=1) + "\n"
-            )
+            store("benchmarks_programs", **speed())
             continue
         rows, cases = TABLES[name]
         table = pd.DataFrame([row for case in cases for row in rows(*case)])

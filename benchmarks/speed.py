@@ -3,30 +3,27 @@
     python benchmarks/speed.py [part ...]
 
 prints one table and writes it to nbs/data/benchmarks.json, from which the page on
-benchmarks is made; if some parts are named, the others stay as they were. Each time is
-the best of several repetitions, both sides of a ratio in turn, so that a busy machine
-disturbs both alike; where the ratio itself is the question, it is the median of the
-ratios of neighbours.
+benchmarks is made; if some parts are named, they are printed and not written. Each time
+is the best of several repetitions, both sides of a ratio in turn, so that a busy
+machine disturbs both alike; where the ratio itself is the question, it is the median of
+the ratios of neighbours.
 Processor seconds on one thread, except where threads are the question.
 """
 
 import argparse
-import json
 import os
-import sys
 import time
 import tracemalloc
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 from unittest.mock import patch
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import numpy as np
-import scipy
+from stored import store
 
 from infattn_nb import (
     Attention,
@@ -531,20 +528,10 @@ PARTS = {
 
 
 def main(names):
-    file = Path(__file__).parent.parent / "nbs/data/benchmarks.json"
     for name in names or PARTS:
         PARTS[name]()
-    new = {r["section"] for r in ROWS}
-    kept = [r for r in json.loads(file.read_text())["rows"] if r["section"] not in new]
-    python = ".".join(map(str, sys.version_info[:2]))
-    versions = dict(
-        python=python,
-        numpy=np.__version__,
-        scipy=scipy.__version__,
-        processors=os.cpu_count(),
-    )
-    content = json.dumps(dict(versions=versions, rows=ROWS + kept), indent=1)
-    file.write_text(content + "\n")
+    if not names:
+        store("benchmarks", rows=ROWS)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 that went vector by vector (commit de3fd4a0), side by side in one run.
 
     git worktree add ../vectors de3fd4a0
-    python benchmarks/stacks.py --before ../vectors [--store] [kernels memory ...]
+    python benchmarks/stacks.py --before ../vectors [kernels memory ...]
 
-prints a table; --store puts it into nbs/data/programs_stacks.json.
+prints a table and writes it to nbs/data/programs_stacks.json; if some cases are named,
+they are printed and not written.
 The other engine runs the same programs, written in loops, in a process of its own.
 Values are compared: exact ones to rounding, random ones within six standard errors.
 """
@@ -24,9 +25,9 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import numpy as np
+from stored import store
 
 HERE = Path(__file__).parent
-STORED = HERE.parent / "nbs/data/programs_stacks.json"
 
 
 def seconds(f, repeats=3):
@@ -274,7 +275,6 @@ def main():
     )
     parser.add_argument("--before", help="folder of the engine to compare with")
     parser.add_argument("--one", help="a case, by the engine that is imported")
-    parser.add_argument("--store", action="store_true", help="keep what is measured")
     parser.add_argument("cases", nargs="*")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -283,28 +283,15 @@ def main():
         print(json.dumps([once, np.asarray(value).tolist()]))
         return
     parts = {"kernels": kernels, "memory": memory, "growth": growth}
-    wanted = asked.cases or [*parts, *CASES]
-
-    def keep(rows):
-        for row in rows:
+    if not asked.cases and not asked.before:
+        parser.error("name cases, or the folder to compare with: --before ../vectors")
+    rows = []
+    for name in asked.cases or [*parts, *CASES]:
+        for row in parts[name]() if name in parts else [compared(name, asked.before)]:
             print(row, flush=True)
-        if asked.store:
-            store(rows)
-
-    for name in wanted:
-        if name in parts:
-            keep(parts[name]())
-        elif asked.before:
-            keep([compared(name, asked.before)])
-
-
-def store(rows):
-    "Put rows in place of those of the same case."
-    place = lambda row: (row["case"], row.get("at"))
-    old = json.loads(STORED.read_text()) if STORED.exists() else []
-    new = {place(row) for row in rows}
-    kept = [row for row in old if place(row) not in new]
-    STORED.write_text(json.dumps([*kept, *rows], indent=1) + "\n")
+            rows.append(row)
+    if not asked.cases:
+        store("programs_stacks", rows=rows)
 
 
 def compared(name, before):

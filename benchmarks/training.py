@@ -9,27 +9,23 @@ some. No clock times in the tables.
 """
 
 import argparse
-import json
 import os
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
-from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import numpy as np
 import pandas as pd
-import scipy
 from learning import FAIR, OTHERS, digits
 from numpy.random import SeedSequence, default_rng
+from stored import DATA, store
 
 from infattn_nb import AttentionDescent, AttentionRegressor
 from infattn_nb.learning import make_recall
 
-DATA = Path(__file__).parent.parent / "nbs/data"
 LONG = dict(mask=OTHERS, n_networks=16, momentum=0.9, max_iter=6_000, tol=0.0)
 
 
@@ -245,19 +241,7 @@ def speed():
         rows.append(
             dict(section="training, torch", case=f"m = {m}", each=explicit_seconds(m))
         )
-    versions = dict(
-        python=f"{sys.version_info[0]}.{sys.version_info[1]}",
-        numpy=np.__version__,
-        scipy=scipy.__version__,
-        processors=os.cpu_count(),
-    )
-    try:
-        versions["torch"] = __import__("torch").__version__
-    except ImportError:
-        pass
-    (DATA / "benchmarks_training.json").write_text(
-        json.dumps(dict(versions=versions, size=SIZE, rows=rows), indent=1) + "\n"
-    )
+    store("benchmarks_training", size=SIZE, rows=rows)
 
 
 # --- all

@@ -1,17 +1,17 @@
 """Chains of Gram matrices against torch: one network of GPT-2 small's shape, and one of
 eight of Llama's blocks at n = 1024, weights and forward pass.
 
-    python benchmarks/transformer.py [file]
+    python benchmarks/transformer.py
 
-prints one table and writes it to `file` (default:
-nbs/data/benchmarks_transformer.json). Processor time, best of several repetitions, all
+prints one table and writes it to nbs/data/benchmarks_transformer.json.
+Processor time, best of several repetitions, all
 sides of a ratio in turn, one thread, float64 (torch in float32, too, for long texts).
 Needs torch and transformers; nothing is downloaded.
 """
 
 from itertools import chain, product
 
-from beside_torch import seconds, store  # before numpy: it sets one thread
+from beside_torch import main, seconds  # before numpy: it sets one thread
 
 import numpy as np
 import torch
@@ -237,4 +237,4 @@ def long_rows():
 
 if __name__ == "__main__":
     every = chain(rows(), llama_rows(), gradient_rows(), long_rows())
-    store(__doc__, "benchmarks_transformer", every)
+    main(__doc__, "benchmarks_transformer", every)

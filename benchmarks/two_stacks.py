@@ -1,14 +1,14 @@
 """Encoders with decoders, and latent attention, against torch: networks of T5's and of
 MiniCPM 3's kind, n = 512; weights, forward and backward pass.
 
-    python benchmarks/two_stacks.py [file]
+    python benchmarks/two_stacks.py
 
-prints one table and writes it to `file` (default: nbs/data/benchmarks_two_stacks.json).
+prints one table and writes it to nbs/data/benchmarks_two_stacks.json.
 Processor time, best of several repetitions, all sides of a ratio in turn, one thread,
 float64. Needs torch and transformers; nothing is downloaded.
 """
 
-from beside_torch import seconds, store  # before numpy: it sets one thread
+from beside_torch import main, seconds  # before numpy: it sets one thread
 
 import numpy as np
 import torch
@@ -89,4 +89,4 @@ def rows():
 
 
 if __name__ == "__main__":
-    store(__doc__, "benchmarks_two_stacks", rows())
+    main(__doc__, "benchmarks_two_stacks", rows())
