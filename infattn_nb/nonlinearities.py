@@ -476,7 +476,7 @@ def leaky_relu(slope: float = .01) -> Nonlinearity:
     Parameters
     ----------
     slope
-        α, on the negative side
+        slope α on the negative side
     """
     slope = checks.number(slope, "slope")
     fn = partial(_leaky_relu, slope=slope)

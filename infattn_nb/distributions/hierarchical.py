@@ -519,9 +519,9 @@ class HierarchicalGaussian:
 
         For each draw of S one y is drawn. The mean over all *other* S estimates f(y)
         with an error that makes the entropy too large on average. If the y's own S is
-        included, the entropy is too small on average. The value is the middle of
-        both, and the error contains half of their distance. It is exact for a constant
-        S, and for one output whose law is known.
+        included, the entropy is too small on average. The value is the midpoint
+        of the two, and the error includes half their distance. It is exact for a
+        constant S, and for one output whose law is known.
 
         Parameters
         ----------

@@ -189,7 +189,7 @@ def ensemble_of_module(module, # a module, as for read_module
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-configured
 def described_by_config(module, own): # bool
-    "Does its config describe all blocks? So it is with two texts, or with latents."
+    "Does its config describe all blocks, as with two texts or with latents?"
     body = getattr(module, "base_model", module)
     both = all(hasattr(body, x) for x in ("encoder", "decoder"))
     return own.family.latent or own.has_two_texts and both

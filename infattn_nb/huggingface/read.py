@@ -116,7 +116,7 @@ def widened(config: Any, texts: Any, width: int, *, heads: str = "more",
     config, texts
         as in `from_config`
     width
-        n; if it is the config's own width, nothing changes
+        width n; if it is the config's own width, nothing changes
     heads
         "more": more heads of the same width; "wider": the same number of wider heads
     fixed

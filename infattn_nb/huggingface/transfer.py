@@ -164,7 +164,7 @@ class RateTransfer:
         Parameters
         ----------
         width
-            n, at least 1
+            width n, at least 1
 
         Returns
         -------

@@ -743,8 +743,8 @@ def report(transformer: Transformer, width: float | None = None,
     transformer
         a Transformer
     width
-        n in [1, ∞], above the rank of cov unless embeddings are random; None is the
-        network's own width, or ∞
+        width n in [1, ∞], above the rank of cov unless embeddings are random; None is
+        the network's own width, or ∞
     size
         number of networks at each width, at least 4; None = from 4 for a large network
         or a long text to 96 for a small one

@@ -125,8 +125,8 @@ def with_rule(transformer: Transformer, rule: str, *,
     rule
         "GPT-2", "T-Fixup", "DeepNorm", "Depth-µP" (or "depth-mup"), "DeepScaleLM"
     width
-        n, from which Depth-µP takes the width of a head; None is the transformer's
-        own width, or ∞ (then m = 64, as in the base model)
+        width n, from which Depth-µP takes the width of a head; None is the
+        transformer's own width, or ∞ (then m = 64, as in the base model)
 
     Returns
     -------

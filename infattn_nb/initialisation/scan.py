@@ -323,8 +323,8 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     rules
         names of rules for comparison, as in with_rule; () = none
     width
-        n in [1, ∞], above the rank of cov unless embeddings are random; None is the
-        network's own width, or ∞
+        width n in [1, ∞], above the rank of cov unless embeddings are random; None is
+        the network's own width, or ∞
     size
         networks per cell, at least 2
     rng

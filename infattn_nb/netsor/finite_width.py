@@ -116,7 +116,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
     outputs
         vectors whose coordinates are returned
     width
-        n; every vector must have a whole number of coordinates
+        width n; every vector must have a whole number of coordinates
     size
         number of samples, int or shape
     rng
@@ -185,7 +185,7 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
     vectors
         k vectors of equal length
     width
-        n, a whole number
+        width n, a whole number
     size
         number of samples, int or shape
     rng

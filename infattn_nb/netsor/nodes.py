@@ -210,7 +210,7 @@ class Vector:
         Parameters
         ----------
         C
-            (m, k), or (k,) for one row
+            the matrix, (m, k), or (k,) for one row
         """
         return self.program.mix(C, self)
 

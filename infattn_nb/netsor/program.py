@@ -271,7 +271,7 @@ class Program:
         values
             entries, (k, m)
         rows
-            m / width
+            length m of the vectors / width
         name
             name under which `train` accepts other values
         """
@@ -293,7 +293,7 @@ class Program:
         X
             stack of k vectors
         angles
-            (k, f); coordinates from 2f on are not rotated
+            angles of rotation, (k, f); coordinates from 2f on are not rotated
         """
         X, = self.own(Vector, [X], "X")
         turns = checks.real(angles, "angles", (X.k, None), "(-∞, ∞)",
@@ -365,7 +365,7 @@ class Program:
         Parameters
         ----------
         C
-            (m, k), or (k,) for one row
+            the matrix, (m, k), or (k,) for one row
         X
             stack of k vectors
         """
