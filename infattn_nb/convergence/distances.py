@@ -138,7 +138,7 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return the error: of the quadrature, and that which the laws state?
+        also return the error, of the quadrature and as stated by the laws?
 
     Returns
     -------
@@ -248,7 +248,7 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return the error: of the quadrature, and that which the laws state?
+        also return the error, of the quadrature and as stated by the laws?
 
     Returns
     -------
@@ -292,7 +292,7 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return the error: of the quadrature, and that which the laws state?
+        also return the error, of the quadrature and as stated by the laws?
 
     Returns
     -------
@@ -387,7 +387,7 @@ def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18
     r"""Divergence of the law at width n from the limit, by paired draws (Figure 1(B)).
 
     The divergence is in nats, from antithetic pairs, with a jackknife error,
-    to which that of the tokens' kernel is added. For identity tokens the relative
+    to which the error of the tokens' kernel is added. For identity tokens the relative
     error hardly depends on n. An output that is exactly zero in one of 4096 trial
     draws gives (inf, 0); a rarer atom is ignored.
 

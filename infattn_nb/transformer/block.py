@@ -313,7 +313,7 @@ class Block(Part):
         texts
             label of the text of each token, (s,); there is no attention between texts
         keep
-            None; "scores": keep scores for pictures; "all": keep all records of the
+            None; "scores": keep scores for plots; "all": keep all records of the
             backward pass
         shared
             numbers that blocks of one network share

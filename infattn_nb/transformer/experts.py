@@ -37,7 +37,7 @@ def k_largest(Z, # (..., m)
 def margins(Z, # logits, (..., m)
             k, # number of the chosen, less than m
            ): # (...)
-    "How much the smallest chosen logit exceeds the largest of the others."
+    "By how much the smallest chosen logit exceeds the largest of the others."
     ordered = np.sort(Z, axis=-1)
     return ordered[..., -k] - ordered[..., -k - 1]
 
@@ -294,10 +294,10 @@ class Experts(Branch):
     factor
         number in (0, ∞) by which all weights are multiplied
     groups, chosen_groups
-        the experts are groups of equal size, and the chosen experts are in the best of
-        them; as many as there are groups = no choice of groups
+        number of groups of equal size, and number of best groups from which experts are
+        chosen; equal numbers = no choice of groups
     best_of_group
-        a group is as good as the sum of its largest scores, of which this is the number
+        number of largest scores of a group whose sum ranks the group
     correction
         m numbers that are added to the sigmoids, or to the softmax of all logits, for
         the choice alone; None = zero

@@ -38,7 +38,7 @@ class Sent(NamedTuple):
     ξ: np.ndarray # (b, heads, s, ·)
     B: np.ndarray # (b, heads, s, ·)
     overlap: np.ndarray # Σ ξBᵀ, (b, s, s)
-    normals: list # for the matrices behind each latent, (b, s, rank)
+    normals: list # for the matrices after each latent, (b, s, rank)
 
 # %% ../../nbs/transformer/latent.ipynb #la-class
 @checks.completes()
@@ -150,7 +150,7 @@ class LatentAttention(AttentionBranch):
         return self._latent(R, self.rotary_width, self.var_kr, rng)[:, None]
 
     def _normed(self, latent):
-        "A latent behind its norm, over the root of its rank."
+        "A latent after its norm, over the root of its rank."
         return self.norm.of_rows(latent)/np.sqrt(latent.shape[-1])
 
     @property
@@ -287,7 +287,7 @@ class LatentAttention(AttentionBranch):
     def _through(self, latent, C, known, cov, normals):
         """Gradient of a latent before its norm.
 
-        Behind the norm, over the root of the rank, it is known along the rows of C from
+        After the norm, over the root of the rank, it is known along the rows of C from
         its products with them, and fresh in the other directions."""
         fresh = root(cov) @ normals
         inverse = np.linalg.pinv(C)

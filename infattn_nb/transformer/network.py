@@ -221,7 +221,7 @@ class Transformer(Network):
         ----------
         draws
             heads per layer over which the average is taken; with the default, four
-            layers of 32 tokens take a second and the error is .04 %
+            layers of 32 tokens take a second and the error is 0.04 %
         rng
             seed: None | int | SeedSequence | Generator
         return_error
