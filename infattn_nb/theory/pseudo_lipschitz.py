@@ -168,7 +168,9 @@ def _defined(phi, x):
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #b4ee6170
 def growth(activation: Any) -> float:
-    r"""The constant $A = |\phi(0)| + 3C$: $|\phi(x)| \le A\,(1 + \|x\|^d)$ (ours).
+    r"""The constant A in $|\phi(x)| \le A\,(1 + \|x\|^d)$ (ours).
+
+    It is $|\phi(0)| + 3C$, with the order d and the constant C of `activation`.
 
     Parameters
     ----------
