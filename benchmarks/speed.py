@@ -538,5 +538,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", choices=[*PARTS], metavar="part")
+    every = [*PARTS, []]  # Python 3.11 looks for no names among the choices, too
+    parser.add_argument("parts", nargs="*", choices=every, metavar="part")
     main(parser.parse_args().parts)
