@@ -94,8 +94,8 @@ class AttentionDescent(DescentEstimator):
         estimates; NaN for a network after it has diverged
     diverged_
         boolean ndarray (n_networks,): did the network's loss exceed 10⁶ times its
-        initial loss, or become infinite? Such a network is not trained further and is
-        left out of all means, and its values at the end are NaN
+        initial loss (plus 0.001), or become infinite? Such a network is not trained
+        further and is left out of all means, and its values at the end are NaN
     n_iter_
         number of steps done
     interrupted_

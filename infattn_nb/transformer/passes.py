@@ -326,6 +326,8 @@ class Network(Part):
                        count_readout=True):
         "Exact draws of both passes."
         plan = self.plan(width, readout, texts, count_readout)
+        checks.memory(self.numbers(plan.n), "width", "choose a smaller width or inf",
+                      f"{plan.n:g}")
         sample = partial(self._gradients, plan)
         drawn = draw(sample, size, rng)
         norms = {}
