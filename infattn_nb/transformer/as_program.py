@@ -37,7 +37,7 @@ class ScoreSoftmax:
     added to the scores of its bucket, and its own weight is zero."""
     bias: np.ndarray | None = None # (s, columns); −∞ hides a token
     cap: float | None = None # c
-    sink: bool = False # is the last column that of a sink, which has no cap?
+    sink: bool = False # does the last column belong to a sink, which has no cap?
     buckets: np.ndarray | None = None # (s, keys), numbers of buckets
 
     def __call__(self, P):
@@ -52,7 +52,7 @@ class ScoreSoftmax:
         return np.concatenate([A, 0*numbers], axis=-1)
 
     def _apart(self, P):
-        "Columns of keys, and those of buckets."
+        "The columns of keys and the columns of buckets, separately."
         keys = self._keys(P)
         return P[..., :keys], P[..., keys:]
 
