@@ -507,7 +507,7 @@ A.infinite_heads(1) ~ `draws` must be at least 2
 HUGE.law().rvs() ~ `heads` must be fewer than
 Attention(T, heads=10**11).scores() ~ `size` must fit into memory
 simulate_dense(A, 10**7) ~ `width` must fit into
-Transformer.uniform(np.eye(3), layers=1, heads=1).gradients(1e10) ~ `width` must fit into
+Transformer.uniform([[1.0]], heads=1).gradients(1e10) ~ `width` must fit into
 simulate(LINE, [LINE_X], 64, coords=10**30) ~ `coords` must be at most
 limit(P, draws=10**15) ~ `draws` must be at most
 sweep('fig1a', samples=10**20) ~ `samples` must be at most
