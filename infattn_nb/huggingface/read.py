@@ -28,7 +28,7 @@ def from_config(config: Any, texts: Any) -> Transformer:
     texts
         length of the text, or a label per position (a string is a text of words, or
         of letters if it has no space); pass several texts as a list of lists. For an
-        encoder with a decoder pass a pair, (source, target), of any lengths. Tokens
+        encoder with a decoder, pass a pair, (source, target), of any lengths. Tokens
         of padding are left out, as no token attends to them
 
     Returns

@@ -392,7 +392,7 @@ class Training:
 
     @_quiet()
     def weights(self, W: Any, when: str = "end") -> np.ndarray:
-        """The entries of a matrix, whose unknown part is drawn now, or trained vectors.
+        """The entries of a matrix (its unknown part is drawn now) or trained vectors.
 
         Parameters
         ----------
