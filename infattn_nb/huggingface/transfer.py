@@ -537,8 +537,8 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
     """Check whether a few steps change a language model alike at every width.
 
     The mean absolute changes of the logits, of the state before the head and of the
-    attention weights are measured after one step and after `steps` steps. A rate of
-    learning can stay the same at every width only if these changes do.
+    attention weights are measured after one step and after `steps` steps. If one
+    learning rate is to suit every width, they should not depend on the width.
 
     Parameters
     ----------
