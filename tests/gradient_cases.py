@@ -21,7 +21,6 @@ ALIBI = np.stack(
         for slope in (0.5, 0.25, 0.125)
     ]
 )
-
 CASES = {
     "pre": dict(
         n=32, layers=2, attention=attention(heads=4), ff=feedforward(), final=True
@@ -188,12 +187,8 @@ CASES = {
     ),
 }
 
-INDEPENDENT = (
-    "one strong head",
-    "post, strong",
-    "no norm, biases",
-    "torch's encoder",
-)  # where fresh transposed matrices must be seen
+# where fresh transposed matrices must be seen
+INDEPENDENT = ("one strong head", "post, strong", "no norm, biases", "torch's encoder")
 
 
 def informative(key):

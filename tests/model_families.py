@@ -19,7 +19,6 @@ def _clipped_at_infinity(own):
 
 _OF_DBRX = transformers.models.dbrx.modeling_dbrx.DbrxAttention
 _OF_DBRX.__init__ = _clipped_at_infinity(_OF_DBRX.__init__)
-
 n = 48
 BASE = dict(
     vocab_size=24,
@@ -201,7 +200,6 @@ BODIES = dict(  # behind given tokens: entries, and the part that receives the t
     },
 )
 FAMILIES |= BODIES
-
 MIXTURES = tuple(
     "mixtral qwen3_moe olmoe gpt_oss granitemoe phimoe "
     "qwen2_moe glm4_moe ernie4_5_moe dbrx llama4_text".split()
@@ -229,7 +227,6 @@ LATENTS = dict(  # of which configs alone are read
     | dict(topk_method="group_limited_greedy", initializer_range=0.2),
     minicpm3=LATENT | dict(initializer_range=0.25),
 )
-
 RENAMED = (  # whose parts other families have too: nightly
     "exaone4 seed_oss ministral deit vit_mae dinov2 clip_vision_model hubert "
     "audio-spectrogram-transformer clip_text_model granitemoe"

@@ -5,8 +5,6 @@ from with_torch import torch
 from infattn_nb import Rotary, from_torch
 
 nn, F = torch.nn, torch.nn.functional
-
-
 n, H, L, S, V = 32, 4, 3, 6, 40
 
 
@@ -274,8 +272,6 @@ GPT = dict(
     norm=["transformer.h.*.ln_1", "transformer.h.*.ln_2"],
     final_norm="transformer.ln_f",
 ) | {"1": "transformer.h.*.mlp.c_fc", "2": "transformer.h.*.mlp.c_proj"}
-
-
 LLAMA = dict(
     q="layers.*.attention.wq",
     k="layers.*.attention.wk",
@@ -285,16 +281,12 @@ LLAMA = dict(
     norm=["layers.*.attention_norm", "layers.*.ffn_norm"],
     final_norm="norm",
 ) | {k: f"layers.*.feed_forward.w{k}" for k in "123"}
-
-
 VIT = dict(
     qkv="blocks.*.attn.qkv",
     o="blocks.*.attn.proj",
     norm=["blocks.*.norm1", "blocks.*.norm2"],
     final_norm="norm",
 ) | {"1": "blocks.*.mlp.fc1", "2": "blocks.*.mlp.fc2"}
-
-
 X = dict(
     q="layers.*.1.to_q",
     k="layers.*.1.to_k",
@@ -304,8 +296,6 @@ X = dict(
     final_norm="final_norm",
     norm="layers.*.0.0",
 ) | {"1": "layers.*.1.ff.0.0", "2": "layers.*.1.ff.2"}
-
-
 MIN = GPT | {
     "q": "transformer.h.*.attn.query",
     "k": "transformer.h.*.attn.key",

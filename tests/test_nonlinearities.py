@@ -214,16 +214,14 @@ def test_equal_parameters_make_equal_functions():
     assert (
         product(clip(1.0), tanh) == product(clip(1.0), tanh) != product(tanh, clip(1.0))
     )
-    polynomial = Nonlinearity(
-        np.polynomial.Polynomial([0.0, 1.0])
-    )  # callable, but without a hash of its own
+    # callable, but without a hash of its own
+    polynomial = Nonlinearity(np.polynomial.Polynomial([0.0, 1.0]))
     assert polynomial == polynomial
     assert hash(polynomial) == hash(polynomial)
 
 
-SMOOTH_POINTS = np.array(
-    [-3.1, -1.7, -0.4, 0.3, 1.1, 2.9]
-)  # away from the kinks of all of them
+# away from the kinks of all of them
+SMOOTH_POINTS = np.array([-3.1, -1.7, -0.4, 0.3, 1.1, 2.9])
 DIFFERENTIABLE = {
     name: x
     for name, x in PUBLIC.items()

@@ -103,9 +103,8 @@ def run(name, how):
         how.get("weight_decay", 0.0),
         how.get("momentum", 0.0),
     )
-    gain = {
-        W: W.var / x.shape[1] for W, x in weights.items()
-    }  # the rate acts on normal weights
+    # the rate acts on normal weights
+    gain = {W: W.var / x.shape[1] for W, x in weights.items()}
     groups = [
         dict(params=[x], lr=η * gain[W], weight_decay=λ / gain[W])
         for W, x in weights.items()

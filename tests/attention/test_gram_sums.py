@@ -38,16 +38,8 @@ def agree(one, two):
     return min(ks_2samp(a, b).pvalue for a, b in zip(one, two)) > 1e-7
 
 
-CASES = [
-    (2, 5),
-    (2, 64),
-    (2, 256),
-    (3, 40),
-    (4, 64),
-    (4, 130),
-    (5, 100),
-    (6, 256),
-]  # n = 256: long runs
+# n = 256: long runs
+CASES = [(2, 5), (2, 64), (2, 256), (3, 40), (4, 64), (4, 130), (5, 100), (6, 256)]
 
 
 @pytest.mark.power("distribution functions .05 apart")

@@ -34,9 +34,8 @@ def test_joint_densities_say_where_draws_cannot_reach():
     assert np.isfinite(value).all()
     with pytest.warns(UserWarning, match="far out"):
         law.logpdf(points[0], islands=0)  # also without return_error
-    assert (
-        law.logpdf(points[1], draws=100, islands=0) < 0
-    )  # few draws, but most of them count
+    # few draws, but most of them count
+    assert law.logpdf(points[1], draws=100, islands=0) < 0
 
 
 def test_islands_that_disagree_are_not_believed():

@@ -234,9 +234,8 @@ def test_overlap_at_its_ends():
     one, two = (
         row_overlap(2.0**e, 2 * np.sqrt(2 * e * np.log(2)), 0.7) for e in (60, 120)
     )
-    assert (
-        abs(np.log2(one / two) / 60 - 0.3 / 1.7) < 0.04
-    )  # s^{−(1−ρ)/(1+ρ)} in the frozen phase
+    # s^{−(1−ρ)/(1+ρ)} in the frozen phase
+    assert abs(np.log2(one / two) / 60 - 0.3 / 1.7) < 0.04
 
 
 @pytest.mark.power(

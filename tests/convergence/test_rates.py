@@ -71,9 +71,8 @@ def test_drift():
     He2, He4 = (z := y / K**0.5) ** 2 - 1, z**4 - 6 * z**2 + 3
     expected = ((D**2).sum() / K**2 + 2) / 8 * He4 * f + B[0, 0] / K / 2 * He2 * f
     np.testing.assert_allclose(first_order(layer, y), expected, atol=2e-3)
-    assert (
-        np.abs(expected - ((D**2).sum() / K**2 + 2) / 8 * He4 * f).max() > 0.1
-    )  # without the drift it would not agree
+    # without the drift it would not agree
+    assert np.abs(expected - ((D**2).sum() / K**2 + 2) / 8 * He4 * f).max() > 0.1
 
 
 LAYERS = {
@@ -195,9 +194,8 @@ def test_smoothed():
     )
     estimates = np.array([kde(law.rvs(N, rng=k), y) for k in range(400)])
     se = estimates.std(0, ddof=1) / 20
-    assert (
-        np.abs(estimates.mean(0) - smoothed(law, N).pdf(y)) < 7 * se + 2e-3
-    ).all()  # 2e-3: the bandwidth is itself estimated
+    # 2e-3: the bandwidth is itself estimated
+    assert (np.abs(estimates.mean(0) - smoothed(law, N).pdf(y)) < 7 * se + 2e-3).all()
     assert np.abs(law.pdf(0.0) - smoothed(law, N).pdf(0.0)) > 0.02
 
 

@@ -55,9 +55,8 @@ def test_tied_layer_is_the_explicit_one(layer, n):
     scores, law = tied_scores(layer, n, 12_000, rng=1), tied_law(layer, n)
     s, z = layer.tokens.seq_len, law.rvs(12_000, rng=2)
     assert scores.shape == (12_000, layer.heads, s, s)
-    np.testing.assert_allclose(
-        scores, np.swapaxes(scores, 2, 3), rtol=0, atol=1e-12
-    )  # symmetric, as QQᵀ is
+    # symmetric, as QQᵀ is
+    np.testing.assert_allclose(scores, np.swapaxes(scores, 2, 3), rtol=0, atol=1e-12)
     for i, j in ((0, 0), (0, 1), (s - 1, s - 2)):
         assert ks_2samp(G[:, -1, i, j], scores[:, -1, i, j]).pvalue > 1e-9
     for f in (
@@ -88,9 +87,8 @@ def test_tied_limit_is_one_gaussian():
         for n in (400, 6400)
     ]
     assert spread[0] == pytest.approx(spread[1], rel=0.15)  # ± 1.1 % each, and O(1/n)
-    random = tied_law(Attention(T, head_width=4)).covariances(
-        100, 0
-    )  # heads of fixed width stay random
+    # heads of fixed width stay random
+    random = tied_law(Attention(T, head_width=4)).covariances(100, 0)
     assert random[:, 0, 0].std() > 0.1
 
 

@@ -217,18 +217,16 @@ def test_cross_attention():
     ]
     f = [law.marginal(0).pdf(y) for law in laws]
     np.testing.assert_allclose(f[1:], [f[0]] * 2, rtol=1e-9)
-    S = laws[2].covariances(20_000, rng=0)[
-        :, :2, :2
-    ]  # two queries: K_12 does not enter their joint law either
+    # two queries: K_12 does not enter their joint law either
+    S = laws[2].covariances(20_000, rng=0)[:, :2, :2]
     T = laws[0].covariances(20_000, rng=1)[:, :2, :2]
     assert ks_2samp(S[:, 0, 1], T[:, 0, 1]).pvalue > 1e-9
     scores = Attention(
         Tokens(4, identity, np.block([[block, block], [block, block]])),
         mask=cross_mask(2, 2),
     ).scores(np.inf, 50_000, rng=0)[:, 0]
-    assert (
-        abs((scores[:, 0, 2] * scores[:, 1, 3]).mean() - 0.09) < 0.05
-    )  # (K_11)_12 (K_22)_12
+    # (K_11)_12 (K_22)_12
+    assert abs((scores[:, 0, 2] * scores[:, 1, 3]).mean() - 0.09) < 0.05
 
 
 @pytest.mark.power("kurtosis 6 % off")

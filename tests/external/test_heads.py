@@ -12,7 +12,6 @@ from infattn_nb.huggingface import init_table
 from infattn_nb.initialisation.head_loss import head_loss
 
 pytestmark = TORCH
-
 WORDS = 85
 SHAPE = dict(
     vocab_size=WORDS,

@@ -10,7 +10,6 @@ from infattn_nb import train
 from infattn_nb.huggingface import next_tokens, widened
 
 pytestmark = [*TORCH, pytest.mark.slow]
-
 BASE, SD, IDS, SIZE = 32, 0.05, [3, 1, 4, 1, 5, 9, 2, 6], 60
 
 

@@ -33,9 +33,8 @@ def test_a_table_that_is_not_trained_is_kept():
         initialise(net, m, 0)
         assert torch.equal(before, m.wpe.weight)
         assert not torch.equal(words, m.wte.weight)
-    whole = gpt2().requires_grad_(
-        False
-    )  # frozen as a whole: an initialisation all the same
+    # frozen as a whole: an initialisation all the same
+    whole = gpt2().requires_grad_(False)
     before = whole.wpe.weight.clone()
     initialise(from_config(whole.config, 4), whole, 0)
     assert not torch.equal(before, whole.wpe.weight)

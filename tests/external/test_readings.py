@@ -34,8 +34,6 @@ from infattn_nb.huggingface.config import FAMILIES_TOML, MODELS
 from infattn_nb.initialisation.rules import scaled
 
 pytestmark = TORCH
-
-
 S = 6
 TEXT = [3, 4, 4, 5, 6, 7]
 
@@ -170,7 +168,6 @@ BROKEN = {
     "deepseek_v2": dict(score_scale=3.0),
     "minicpm3": dict(branch_scale=0.4),
 }
-
 EXPERTS = {  # wrong in the mixture
     "mixtral": dict(gate="softmax"),
     "qwen3_moe": dict(gate="chosen"),
@@ -184,7 +181,6 @@ EXPERTS = {  # wrong in the mixture
     "dbrx": dict(power=1.0),
     "llama4_text": dict(shared=None),
 }
-
 DAILY = ("gptj",)
 
 
@@ -763,9 +759,8 @@ def test_promises_after_a_scan_are_those_of_the_weights():
     norms = t.gradients(size=2000, rng=1).squared_weight_norms
     ours = np.stack([norms[k] for k in grads], 1)
     assert least_p(flat(seen), flat(ours)) > 1e-6
-    before = (
-        ours * np.array([5.0, 0.09, 0.09])[:, None]
-    )  # of the matrices in front of which the factors stand
+    # of the matrices in front of which the factors stand
+    before = ours * np.array([5.0, 0.09, 0.09])[:, None]
     assert least_p(flat(seen), flat(before)) < 1e-6
     r = report(t, size=8, rng=0)
     for k, name in enumerate(
@@ -824,9 +819,8 @@ def test_biases_that_are_given():
         if k in before:
             assert torch.equal(p, before[k]), k
     plain = t.altered(lambda a: dict(var_bv=0.0))
-    as_draws = t.altered(
-        None, lambda f: dict(activation="gelu_new", var_b1=0.25)
-    )  # their mean square, as it was read before
+    # their mean square, as it was read before
+    as_draws = t.altered(None, lambda f: dict(activation="gelu_new", var_b1=0.25))
     assert p_value(real, drawn_by_the_law(t)) > 1e-6
     for other in (plain, as_draws):
         assert p_value(real, drawn_by_the_law(other)) < 1e-6

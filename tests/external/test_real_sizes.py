@@ -11,7 +11,6 @@ from with_transformers import TORCH, torch, transformers
 from infattn_nb import from_config, initialise, report, scan
 
 pytestmark = [pytest.mark.slow, *TORCH]
-
 S = 32
 SHAPES = dict(  # words that do not occur change nothing
     gpt2=dict(model_type="gpt2", n_embd=768, n_layer=12, n_head=12, vocab_size=1000),

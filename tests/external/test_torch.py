@@ -23,7 +23,6 @@ from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
 from infattn_nb.transformer import embedding_cov
 
 pytestmark = [*TORCH]  # torch warns of its own affairs
-
 S, SEEDS = 4, 2000
 
 
@@ -105,9 +104,8 @@ def weights(parameters, init, b, rng):
         yield name, torch.from_numpy(w)
 
 
-DEFAULT = dict(
-    var_q=0.5, var_k=0.5, var_v=0.5, var_o=1 / 3, var_1=1 / 3, var_2=1 / 3
-)  # Xavier over the stacked (3n, n) matrix; U(±fan^−½)
+# Xavier over the stacked (3n, n) matrix; U(±fan^−½)
+DEFAULT = dict(var_q=0.5, var_k=0.5, var_v=0.5, var_o=1 / 3, var_1=1 / 3, var_2=1 / 3)
 
 
 class Walk(torch.nn.Module):
@@ -189,9 +187,8 @@ def agree(a, b, level=1e-6):
     """Every statistic has one law: Kolmogorov–Smirnov, the level divided by how many
     are compared. Returns the distance that would be seen.
     """
-    flat = lambda x: x.reshape(len(x), -1).T.round(
-        9
-    )  # a single precision's worth of ties for what is constant
+    # a single precision's worth of ties for what is constant
+    flat = lambda x: x.reshape(len(x), -1).T.round(9)
     pairs = [
         (name, k, *xy)
         for name in a
@@ -496,9 +493,8 @@ def test_read_encoder_layer(norm):
         None,
     )
     for name, value in DEFAULT.items():
-        assert abs(variance(t, name) / value - 1) < 10 / n, (
-            name
-        )  # relative standard error √.8/n
+        # relative standard error √.8/n
+        assert abs(variance(t, name) / value - 1) < 10 / n, name
     for name, value in dict(var_b1=1 / 3 / n, var_b2=1 / 6 / n).items():
         assert abs(variance(t, name) / value - 1) < 8 * np.sqrt(0.8 / n), name
     y = t.chain(size=2, coords=1)  # at the module's width

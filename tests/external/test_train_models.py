@@ -297,8 +297,6 @@ DAILY |= {("gpt2", rule) for rule in RULES} | {("llama", "adamw")}
 DAILY -= {("qwen3_moe", "adam"), ("opt", "adam"), ("falcon", "sgd")}
 DAILY |= {("t5", "sgd"), ("mbart", "adam"), ("whisper", "adamw")}
 DAILY |= {("deepseek_v3", "adam")}
-
-
 ROUTED = *MIXTURES, "deepseek_v2", "deepseek_v3"
 
 

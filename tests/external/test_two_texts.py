@@ -22,7 +22,6 @@ from infattn_nb.initialisation.head_loss import head_loss
 from infattn_nb.transformer import Norm
 
 pytestmark = TORCH
-
 OTHERS = [kind for kind in KINDS if kind not in ("t5", "bart")]
 
 

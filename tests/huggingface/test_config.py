@@ -157,8 +157,6 @@ LONG = dict(
     high_freq_factor=4.0,
     original_max_position_embeddings=64,
 )
-
-
 ODD = rows("""
 small("gpt2", hidden_size=None, n_embd=np.nan) ~ n_embd
 small("gpt2", hidden_size=None, n_embd=10**400) ~ n_embd

@@ -22,7 +22,6 @@ from infattn_nb.initialisation import with_rule
 from infattn_nb.initialisation.rules import scaled
 
 pytestmark = [*TORCH]  # torch warns of its own affairs
-
 FOLDER = Path(__file__).parents[1] / "data" / "families"
 CONFIGS = json.loads((FOLDER / "configs.json").read_text(encoding="utf-8"))
 CONFIGS["gemma"] = CONFIGS["llama"] | dict(
@@ -100,9 +99,8 @@ def numbers(gram, entropy):
 
 
 def chain_of(name, t, size=1000):
-    y = (replace(t, final_norm=False) if name == "vit" else t).chain(
-        size=size, rng=1
-    )  # Hugging Face lists ViT's stream before the last norm
+    # Hugging Face lists ViT's stream before the last norm
+    y = (replace(t, final_norm=False) if name == "vit" else t).chain(size=size, rng=1)
     return numbers(y.gram, y.entropy)
 
 
@@ -122,12 +120,10 @@ def drawn(name, t, seeds=200):
 
 
 def p_value(theirs, ours):
-    moves = theirs.std(0) > 1e-5 * abs(
-        theirs.mean(0)
-    )  # the rest is constant but for rounding to single precision
-    step = (
-        theirs[:, moves].std(0) / 50
-    )  # capped scores pile up at a few values, which single precision rounds
+    # the rest is constant but for rounding to single precision
+    moves = theirs.std(0) > 1e-5 * abs(theirs.mean(0))
+    # capped scores pile up at a few values, which single precision rounds
+    step = theirs[:, moves].std(0) / 50
     return least_p(*(np.rint(x[:, moves] / step) for x in (theirs, ours)))
 
 
@@ -489,7 +485,6 @@ def test_gradients_of_the_models(name):
         axis=1,
     )
     flat = lambda x: np.log(x.reshape(len(x), -1))
-    assert (
-        least_p(flat(theirs), flat(compared(t))) > 1e-6
-    )  # with the factor of the scores in the weights, or in gains
+    # with the factor of the scores in the weights, or in gains
+    assert least_p(flat(theirs), flat(compared(t))) > 1e-6
     assert least_p(flat(theirs), flat(compared(own(name)))) < 1e-6

@@ -120,9 +120,8 @@ def test_the_chain_alone_says_the_same():
     share = (c.entropy[..., 1:] / np.log(np.arange(2, 7))).mean((-2, -1))
     for ours, theirs in zip(seen.entropy.T, share.T):
         assert ks_2samp(ours, theirs).pvalue > 1e-7
-    assert (
-        ks_2samp(seen.cosine[:, -1], alike[:, 1][..., *pairs].mean(-1)).pvalue < 1e-7
-    )  # the wrong block is seen
+    # the wrong block is seen
+    assert ks_2samp(seen.cosine[:, -1], alike[:, 1][..., *pairs].mean(-1)).pvalue < 1e-7
 
 
 def test_the_kernel_beside_them():

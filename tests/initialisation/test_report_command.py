@@ -12,14 +12,8 @@ from report_cases import TINY
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
-
-
 HERE = Path(__file__).parents[1]
-
-
 COMMAND = Path(sys.executable).with_name("infattn_report")
-
-
 BAD_PLACES = [
     ("report.doc", "end in .html or .pdf or .png"),
     ("report", "end in"),

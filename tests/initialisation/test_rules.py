@@ -21,8 +21,6 @@ def first(t):
 SIXTEEN = Transformer.uniform(
     np.eye(5), layers=16, heads=4, ff=4, activation=relu, final_norm=True, var_q=2.0
 )
-
-
 CAUSAL = Transformer.uniform(
     np.eye(5), layers=16, heads=4, ff=4, activation=relu, mask="causal"
 )
@@ -40,9 +38,8 @@ def test_gpt2_by_hand():
         block.branch_scale,
     ) == (1 / 32, 1 / 32, 2.0, 1.0, 1.0, "pre", 1.0)
     alone = Transformer.uniform(np.eye(3), layers=16, heads=4, ff=0)
-    assert (
-        with_rule(alone, "GPT-2").blocks[3].attention.var_o == 1 / 16
-    )  # one sum in a block
+    # one sum in a block
+    assert with_rule(alone, "GPT-2").blocks[3].attention.var_o == 1 / 16
 
 
 def test_tfixup_by_hand():
@@ -169,8 +166,6 @@ LLAMA = Transformer(
     first_norm=Norm(),
     width=32,
 )
-
-
 PARALLEL = Transformer(
     WORDS,
     blocks=[

@@ -143,9 +143,8 @@ def test_what_grows_with_what(small):
         .apply(lambda x: x.is_monotonic_increasing)
         .all()
     )
-    flat = grid[
-        grid["scores"] == 0.2
-    ]  # nearly uniform attention: every sum makes tokens more alike
+    # nearly uniform attention: every sum makes tokens more alike
+    flat = grid[grid["scores"] == 0.2]
     assert (
         flat.sort_values("layers")
         .groupby("residual")["cosine"]

@@ -852,9 +852,8 @@ OPTIONS = [
 def test_every_option_of_the_command(options, fragment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as e:
-        infattn_figures.__wrapped__(
-            **options
-        )  # older fastcore reads sys.argv even then
+        # older fastcore reads sys.argv even then
+        infattn_figures.__wrapped__(**options)
     said = e.value.code
     assert fragment in said
     assert said.startswith("infattn_figures: ")

@@ -58,9 +58,8 @@ def test_seed_semantics():
     ints, seeds = (law.rvs(5000, rng=r) for r in (7, np.random.SeedSequence(7)))
     np.testing.assert_array_equal(ints, seeds)
     seed = np.random.SeedSequence(7)
-    np.testing.assert_array_equal(
-        law.rvs(10, seed), law.rvs(10, seed)
-    )  # a seed is a value
+    # a seed is a value
+    np.testing.assert_array_equal(law.rvs(10, seed), law.rvs(10, seed))
     assert seed.n_children_spawned == 0
     g = np.random.default_rng(7)
     first, second = law.rvs(5000, g), law.rvs(5000, g)  # a Generator is a state

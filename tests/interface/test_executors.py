@@ -31,7 +31,6 @@ from infattn_nb.numerics.workers import TASKS_AHEAD, _workers, in_order
 from infattn_nb.paper import sweep
 
 pytestmark = pytest.mark.xdist_group("executors")  # its fixtures are made once
-
 TOKENS = Tokens(3, relu)
 LAYER = Attention(TOKENS, heads=2, mask="causal")
 SAMPLERS = {

@@ -120,9 +120,8 @@ def test_against_ten_million_draws(heads, size=10**7):
     for y in np.array([0.0, 1, 2, 4]) * exact.std():
         for method in ("pdf", "cdf"):
             value, se = getattr(drawn, method)(y, return_error=True)
-            assert (
-                abs(value - getattr(exact, method)(y)) < 10 * se + 1e-9
-            )  # rounding of ten million terms
+            # rounding of ten million terms
+            assert abs(value - getattr(exact, method)(y)) < 10 * se + 1e-9
 
 
 @pytest.mark.slow
@@ -588,9 +587,8 @@ def test_one_head_peaks_where_outputs_are_equal():
         assert abs(value - np.log(two_by_quadrature(1.0, h))) < 9 * error
         assert error < 0.1
     with pytest.warns(UserWarning, match="far out"):
-        assert (
-            EQUAL.law().logpdf([1.0, 1 + 1e-9], return_error=True)[1] == np.inf
-        )  # draws do not resolve it
+        # draws do not resolve it
+        assert EQUAL.law().logpdf([1.0, 1 + 1e-9], return_error=True)[1] == np.inf
     value, error = EQUAL.law().logpdf(
         [[1.0, 1.0], [0.0, 0.0], [1.0, 2.0]], return_error=True
     )
@@ -633,9 +631,8 @@ def test_joint_density_has_the_exact_marginal(H, t):
     off = np.trapezoid(f, cut) / exact - 1
     spread = two_sided(law, t)
     assert abs(off) < 9 * spread + 3e-3
-    assert (
-        abs(np.trapezoid(f, 1.1 * cut) / exact - 1) > 9 * spread + 3e-3
-    )  # a density ten per cent too large is seen
+    # a density ten per cent too large is seen
+    assert abs(np.trapezoid(f, 1.1 * cut) / exact - 1) > 9 * spread + 3e-3
 
 
 def two_sided(law, t):
@@ -651,15 +648,13 @@ def test_limits_of_joint_densities():
     """
     with pytest.raises(ValueError, match="must have a density"):
         replace(EQUAL, var_q=0.0).law().logpdf([1.0, 2.0])
-    diagonal = replace(
-        EQUAL, mask=np.eye(2, dtype=bool)
-    )  # each token sees itself: independent outputs
+    # each token sees itself: independent outputs
+    diagonal = replace(EQUAL, mask=np.eye(2, dtype=bool))
     assert diagonal.law().logpdf([1.0, 2.0]) == pytest.approx(
         norm.logpdf([1.0, 2.0]).sum(), abs=1e-12
     )
-    twins = replace(
-        EQUAL, tokens=Tokens(2, identity, np.ones((2, 2)))
-    )  # identical tokens
+    # identical tokens
+    twins = replace(EQUAL, tokens=Tokens(2, identity, np.ones((2, 2))))
     with pytest.raises(ValueError, match="must have a density"):
         twins.law().logpdf([1.0, 1.0])
 
@@ -733,14 +728,12 @@ def test_references_of_joint_densities_agree(seed=0):
         y = joint.point(2, H, 8)
         exact = joint.by_sums(y, H)
         assert joint.by_fourier(y, H, points=40) == pytest.approx(exact, abs=1e-5)
-    value, error, effective = joint.by_values(
-        y, 2, 2**14, np.random.default_rng(seed)
-    )  # with one head of two tokens few draws count
+    # with one head of two tokens few draws count
+    value, error, effective = joint.by_values(y, 2, 2**14, np.random.default_rng(seed))
     assert abs(value - exact) < 9 * error
     assert error < 0.1 < 100 / effective**0.5
-    assert (
-        abs(joint.by_fourier(1.01 * y, 2, points=40) - exact) > 9 * error
-    )  # another point is seen
+    # another point is seen
+    assert abs(joint.by_fourier(1.01 * y, 2, points=40) - exact) > 9 * error
     y = joint.point(2, 8, 8)
     exact = joint.by_fourier(y, 8, points=40)
     value, error = joint.by_tilts(y, 8, np.random.default_rng(seed), 2**14, 16)

@@ -248,9 +248,8 @@ def test_explicit_networks_are_torchs(name):
     assert far(depth, rows) < 1e-9
     assert far(replace(depth, train_readout=not depth.train_readout), rows) > 1e-3
     if depth.layers > 1:
-        assert (
-            far(depth, data(7, d=3, every=every, causal=not causal)[0]) > 1e-3
-        )  # the last token sees all of them anyway
+        # the last token sees all of them anyway
+        assert far(depth, data(7, d=3, every=every, causal=not causal)[0]) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -396,9 +395,8 @@ def by_the_chain(depth, rows, mask, networks):
         net.gradients(np.inf, networks, 0, count_readout=False),
         net.chain(np.inf, networks, 1, scores=True),
     )
-    own = np.stack(
-        [chain.scores[..., :3, :3], chain.scores[..., 3:, 3:]], axis=3
-    )  # (N, L, H, text, 3, 3)
+    # (N, L, H, text, 3, 3)
+    own = np.stack([chain.scores[..., :3, :3], chain.scores[..., 3:, 3:]], axis=3)
     Θ = back.tangent[:, [0, 0, 1], [0, 1, 1]]
     parts = (
         own[:, 0],
@@ -548,9 +546,8 @@ def test_every_position_is_read_and_trained():
     assert (model.loss_[:, -1] < model.loss_[:, 0]).all()
     changed = X.copy()
     changed[:, 3:] += 1.0
-    np.testing.assert_allclose(
-        model.values(changed)[..., :3], model.values(X)[..., :3]
-    )  # causal
+    # causal
+    np.testing.assert_allclose(model.values(changed)[..., :3], model.values(X)[..., :3])
     labels = rng.integers(0, 3, (10, 5))
     classes = CircuitDescent(
         readout="every", loss="softmax", norm="layer", **QUICK
@@ -626,9 +623,8 @@ def test_paths_are_in_the_order_of_the_stream():
         X = rows.tokens
         for l, h in path:
             X = depth.weight * A[l][h] @ X
-        last = (
-            X[:, -1] if not path or path[-1][0] == 0 else X[:, 0]
-        )  # the last layer has one row alone
+        # the last layer has one row alone
+        last = X[:, -1] if not path or path[-1][0] == 0 else X[:, 0]
         np.testing.assert_allclose(answer.read[0][:, i : i + 2], last, atol=1e-12)
     with np.errstate(all="raise", under="ignore"):
         *scores, values = state.products()

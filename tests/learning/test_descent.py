@@ -212,13 +212,11 @@ def test_step_for_step(m, loss, how):
         ours[..., None] if ours.ndim == 2 else ours, f, atol=1e-9
     )
     np.testing.assert_allclose(model.loss_[:, -1], losses[:, -1], atol=1e-8)
-    between = (
-        np.arange(101) % 50 > 0
-    )  # the others are of all sequences, also with batches
+    # the others are of all sequences, also with batches
+    between = np.arange(101) % 50 > 0
     np.testing.assert_allclose(model.loss_[:, between], losses[:, between], atol=1e-8)
-    fresh = default_rng(9).standard_normal(
-        (5, 4, 3)
-    )  # sequences that were not in the training
+    # sequences that were not in the training
+    fresh = default_rng(9).standard_normal((5, 4, 3))
     f, (*_, G) = explicit(fresh, end, np.full(4, 0.25), np.tri(4, dtype=bool), 0.7, 1.3)
     ours = model.values(fresh)
     np.testing.assert_allclose(
@@ -406,9 +404,8 @@ def brute_posterior(X, y, alpha):
     variance of f at the sequences, mean weights.
     """
     B = np.linspace(-8, 8, 3201)
-    A = softmax(
-        B[:, None, None] * X[None, :, -1:, 0] * X[None, :, :, 0]
-    )  # (grid, P, s)
+    # (grid, P, s)
+    A = softmax(B[:, None, None] * X[None, :, -1:, 0] * X[None, :, :, 0])
     Z = (A * X[None, :, :, 0]).sum(2)
     precision = 1 + (Z**2).sum(1) / alpha
     mean = (Z @ y) / alpha / precision
@@ -574,9 +571,8 @@ def test_langevin_against_particles(width, networks=8_000, runs=16):
             statistics, X, y, networks, head_width=width, **options
         )
         spread = theirs.std(0, ddof=1) / np.sqrt(runs)
-        return (
-            np.abs(found - theirs.mean(0)) / (6 * error + 10 * spread)
-        ).max()  # Student's law of 15 degrees has heavy tails
+        # Student's law of 15 degrees has heavy tails
+        return (np.abs(found - theirs.mean(0)) / (6 * error + 10 * spread)).max()
 
     assert off() < 1
     assert off(temperature=1.5) > 1
@@ -850,9 +846,8 @@ def test_classes():
             ("softmax", np.array([-0.5, 0.5]) * np.ones((1, 1, 4, 2)), 0.005),
         )
     ]
-    np.testing.assert_allclose(
-        *two, atol=0.06
-    )  # two logits move as one does, nearly: their scores share the way
+    # two logits move as one does, nearly: their scores share the way
+    np.testing.assert_allclose(*two, atol=0.06)
 
 
 class Absolute:

@@ -39,10 +39,8 @@ from infattn_nb.numerics.smc import borrowed_metric, cloud_at, hamiltonian_move
 from infattn_nb.numerics.smc import leapfrog
 
 pytestmark = ROUGH_POSTERIOR
-
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "nbs/data"
-
 SMALL = dict(n_islands=2, n_particles=16, n_moves=2)
 
 
@@ -185,9 +183,8 @@ def test_finite_width_is_that_of_explicit_matrices(n):
     x, α, B = X[3:], 0.3, 1000
 
     def batch(rng):
-        Q, K, V = (
-            X @ rng.standard_normal((B, 1, 2, n)) for _ in range(3)
-        )  # (B, 4, 3, n)
+        # (B, 4, 3, n)
+        Q, K, V = (X @ rng.standard_normal((B, 1, 2, n)) for _ in range(3))
         A = np.exp(np.einsum("bpn,bpjn->bpj", Q[:, :, -1], K) / np.sqrt(n))
         A /= A.sum(-1, keepdims=True)
         Z = np.einsum("bpj,bpjn->bpn", A, V) / np.sqrt(n)
@@ -782,9 +779,8 @@ def test_padding_never_changes_a_number(options):
     A = m.attention(long)
     for a, x in zip(A, long):
         rows = a[: len(x)] if a.ndim == 2 else a
-        np.testing.assert_array_equal(
-            rows[..., len(x) :], 0.0
-        )  # nobody looks at padding
+        # nobody looks at padding
+        np.testing.assert_array_equal(rows[..., len(x) :], 0.0)
         np.testing.assert_allclose(rows.sum(-1), 1.0)
 
 
@@ -916,9 +912,8 @@ def test_auto_stops_when_the_answer_can_be_trusted():
         )
         for k in (1, "auto")
     )
-    np.testing.assert_array_equal(
-        fixed.latents_, auto.latents_
-    )  # an easy posterior: one move is enough
+    # an easy posterior: one move is enough
+    np.testing.assert_array_equal(fixed.latents_, auto.latents_)
     hard = dict(n_islands=2, n_particles=32, keep=0.3, alpha=1e-3, random_state=0)
     X, y = data(16, 4, 3, scale=2.0)
     fixed, auto = (AttentionRegressor(n_moves=k, **hard).fit(X, y) for k in (1, "auto"))

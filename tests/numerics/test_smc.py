@@ -145,9 +145,8 @@ def test_moves_leave_the_posterior_as_it_is():
     rejected.
     """
     rng = default_rng(0)
-    cloud = cloud_at(
-        0.8 + rng.standard_normal((3, 20_000)) * 0.2**0.5, bump
-    )  # the posterior: mean 1/(1 + 1/4), variance 1/(1 + 4)
+    # the posterior: mean 1/(1 + 1/4), variance 1/(1 + 4)
+    cloud = cloud_at(0.8 + rng.standard_normal((3, 20_000)) * 0.2**0.5, bump)
     metric = borrowed_metric(
         rng.standard_normal((3, 20_000)) * [[1.0], [2.0], [0.5]], ((3, 1),)
     )

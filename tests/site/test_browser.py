@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.rendered,
     pytest.mark.xdist_group("browser"),  # its fixtures are made once
 ]
-
 PUBLISHED, HOSTS = CFG.getboolean("published"), (CFG["git_url"], CFG["doc_host"])
 MATHJAX = os.environ.get("INFATTN_MATHJAX")
 API = (
@@ -243,7 +242,6 @@ addEventListener('error', e => errors.push(e.message || 'not loaded: ' + (e.targ
 addEventListener('DOMContentLoaded', () => document.head.insertAdjacentHTML('beforeend', '<style>*, *::before, *::after { transition: none !important; animation: none !important }</style>'));
 addEventListener('unhandledrejection', e => errors.push(String(e.reason)));
 </script>"""
-
 SHELL = r"""<!doctype html><meta charset="utf-8"><style>body { margin: 0 } iframe { border: 0; height: 2400px }</style><iframe></iframe><script>
 const frame = document.querySelector('iframe'), wait = ms => new Promise(done => setTimeout(done, ms));
 const shown = e => e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true});

@@ -29,7 +29,6 @@ from infattn_nb.nonlinearities import cos, relu, softmax, tanh
 from infattn_nb.theory import averages
 
 pytestmark = pytest.mark.xdist_group("live")  # its fixtures are made once
-
 stored = lambda name: json.loads((NBS / "data" / name).read_text())
 
 # Tables
@@ -62,9 +61,8 @@ def test_stored_laws_are_the_library(τ, heads, tokens):
         w * np.exp(-(y**2) / 2 / v) / np.sqrt(2 * np.pi * v)
         for v, w in zip(kept["v"], kept["w"])
     )
-    np.testing.assert_allclose(
-        f, law.pdf(y), rtol=0.005
-    )  # below one per cent of any density drawn
+    # below one per cent of any density drawn
+    np.testing.assert_allclose(f, law.pdf(y), rtol=0.005)
 
 
 def test_stored_corrections_are_the_library():
@@ -120,13 +118,11 @@ def test_the_calculator_is_the_library():
             assert (np.diff(D) < 0).all(), key
             assert κ[-1] > 0.98 * limit, key
             n, added = np.array(JUDGED["width"]), κ - limit
-            assert (added[1:] * n[1:] < 2 * added[:-1] * n[:-1]).all(), (
-                key
-            )  # what the width adds falls like 1/n
+            # what the width adds falls like 1/n
+            assert (added[1:] * n[1:] < 2 * added[:-1] * n[:-1]).all(), key
             assert tail[-1] > 0.9 * tail_limit, key
-            assert (tail[1:] < 1.2 * tail[:-1]).all(), (
-                key
-            )  # narrow layers have heavier tails
+            # narrow layers have heavier tails
+            assert (tail[1:] < 1.2 * tail[:-1]).all(), key
 
 
 def test_tables_are_small_and_whole():
@@ -374,7 +370,6 @@ PAGE = page(
   await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf), below: theorem.limitCdf(-.1), spread: theorem.spreadΨ});
 """,
 )
-
 UNSTYLED = page(
     "explorer kernel circuits",
     r"""
@@ -755,7 +750,6 @@ CIRCUITS = page(
               sizes: CIRCUITS.map(c => strength(net, c)), all: all.map(of), weights: asked.map(({tokens}) => reply(net, tokens).weights)});
 """,
 )
-
 KEYS = [
     ("score", (0, 0, (), ())),
     *(("score", (1, 0, a, b)) for a in ((), ((0, 0),)) for b in ((), ((0, 0),))),

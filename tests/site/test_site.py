@@ -24,7 +24,6 @@ from written import CFG, NBS, PAGES, ROOT
 from infattn_nb._modidx import d as modidx
 
 pytestmark = pytest.mark.xdist_group("site")  # its fixtures are made once
-
 SITE = yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))
 HOST, BLOB = (
     CFG["doc_host"] + CFG["doc_baseurl"] + "/",
@@ -492,9 +491,8 @@ def test_workflows():
         if "quarto" in step.get("uses", "")
     )
     assert f"quarto-cli>={quarto.rpartition('.')[0]}," in CFG["docs_requirements"]
-    assert any(
-        "-m site" in step.get("run", "") for step in docs["build"]["steps"]
-    )  # the browser looks at every page
+    # the browser looks at every page
+    assert any("-m site" in step.get("run", "") for step in docs["build"]["steps"])
 
 
 MARKS = "slow", "site", "long", "torch", "rendered"

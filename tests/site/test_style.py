@@ -11,7 +11,6 @@ import pytest
 from written import ROOT
 
 pytestmark = pytest.mark.xdist_group("style")
-
 FILES = sorted(
     path for path in (ROOT / "infattn_nb").rglob("*.py") if path.name != "_modidx.py"
 )

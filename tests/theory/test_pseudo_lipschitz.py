@@ -104,9 +104,8 @@ def test_not_pseudo_lipschitz():
         assert break_pseudo_lipschitz(step, 1, C, size=10**5, rng=0)[0] > 100
     for d in (1, 2, 5, 20):
         assert break_pseudo_lipschitz(np.exp, d, 1e3, size=10**5, rng=0)[0] > 1e5
-    assert (
-        break_pseudo_lipschitz(quadratic, 1, 1.0, size=10**5, rng=0)[0] > 100
-    )  # x² needs order 2
+    # x² needs order 2
+    assert break_pseudo_lipschitz(quadratic, 1, 1.0, size=10**5, rng=0)[0] > 100
     assert break_pseudo_lipschitz(times, 1.5, 1.0, size=10**5, rng=0)[0] > 10
     ratios = [
         break_pseudo_lipschitz(step, 1, 1.0, size=10**4, rng=0, reach=(gap, 1e3))[0]
@@ -293,10 +292,8 @@ def test_values_names_and_pickling():
     g = compose(sigmoid, product(relu, cos))
     assert repr(g) == "sigmoid(relu·cos)"
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(g))(x), g(x))
-    assert g.dual([[1.0, 0.5], [0.5, 1.0]]).shape == (
-        2,
-        2,
-    )  # a Nonlinearity like any other
+    # a Nonlinearity like any other
+    assert g.dual([[1.0, 0.5], [0.5, 1.0]]).shape == (2, 2)
 
 
 def test_in_a_program():

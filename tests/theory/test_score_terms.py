@@ -233,9 +233,8 @@ def test_normed_sums_are_the_scores(name, c):
     p, scores = PROGRAMS[name]
     X = ExchangeableScores(p, c)
     explicit = simulate(p, [], 4, size=10_000, rng=3, scores=scores, dense=True)[1] @ c
-    assert (
-        ks_2samp(explicit.round(9), X.rvs(4, 10_000, rng=4).round(9)).pvalue > 1e-9
-    )  # parallel ReLU tokens cancel: an atom at 0, but for rounding
+    # parallel ReLU tokens cancel: an atom at 0, but for rounding
+    assert ks_2samp(explicit.round(9), X.rvs(4, 10_000, rng=4).round(9)).pvalue > 1e-9
     assert (
         kstest(
             X.rvs(4, 10_000, rng=4), norm(scale=X.rvs(4, 10_000, rng=4).std()).cdf
@@ -268,9 +267,8 @@ def test_limits_and_their_speed(name, c):
         value, error = f(512, return_error=True)
         assert abs(value - f(np.inf)) < 0.1 * f(np.inf) + 10 * error
     (k, e), (K, E) = (X.kurtosis(n, return_error=True) for n in (64, 512))
-    assert abs(k / K / 8 - 1) < 0.3 + 10 * np.hypot(
-        e / k, E / K
-    )  # 1/n: neither 1 nor 1/n², which would be 8 times off
+    # 1/n: neither 1 nor 1/n², which would be 8 times off
+    assert abs(k / K / 8 - 1) < 0.3 + 10 * np.hypot(e / k, E / K)
 
 
 @pytest.mark.power("distribution functions .046 apart")
@@ -390,9 +388,8 @@ def test_scores_one_after_the_other(φ, f, size=100_000):
         )
         drawn = simulate(p, [], n, size=20_000, rng=1, scores=[score])[1][:, 0]
         assert ks_2samp(explicit[:20_000].round(9), drawn.round(9)).pvalue > 1e-9
-        apart = (
-            0.5 * (f(query) ** 2).mean((1, 2)) * 2 * (z**2).mean((1, 2))
-        )  # k₂ given all inputs
+        # k₂ given all inputs
+        apart = 0.5 * (f(query) ** 2).mean((1, 2)) * 2 * (z**2).mean((1, 2))
         X = (query * key)[:, :2, 0]
         right, *wrong = (
             d.mean() / d.std() * np.sqrt(size)

@@ -71,9 +71,8 @@ def test_every_network_approaches_its_own_limit(make):
         own = conditional_average(p, erf, h[0], scores)
         assert np.sqrt(np.mean((average - own) ** 2)) < 2.5 / np.sqrt(n)
     if make is crosswise:
-        assert (
-            own.std() > 0.1
-        )  # E erf differs from network to network; for the others it is 0 by symmetry
+        # E erf differs from network to network; for the others it is 0 by symmetry
+        assert own.std() > 0.1
 
 
 @pytest.mark.power("limits .055 off; those of other networks are")
@@ -155,9 +154,8 @@ def test_averages_are_those_of_explicit_networks():
         averages(p, lambda u, v: np.tanh(u * v), h, 3, size=20_000, rng=1),
     )
     assert ks_2samp(explicit, x).pvalue > 1e-9
-    assert (
-        ks_2samp(explicit * q[:, 1], x * r[:, 1]).pvalue > 1e-9
-    )  # together with their scores
+    # together with their scores
+    assert ks_2samp(explicit * q[:, 1], x * r[:, 1]).pvalue > 1e-9
     assert (
         ks_2samp(
             explicit,

@@ -1007,9 +1007,8 @@ def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
         .loc[(part, n, 0)]
     )
     found = pd.DataFrame(programs.motion_rows(part, n, 0))[stored.columns]
-    np.testing.assert_allclose(
-        found, stored, rtol=1e-4, atol=1e-6
-    )  # rounding may move an output by so much, on another processor
+    # rounding may move an output by so much, on another processor
+    np.testing.assert_allclose(found, stored, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(

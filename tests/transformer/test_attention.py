@@ -17,14 +17,8 @@ from infattn_nb.nonlinearities import softmax as exact_softmax
 from infattn_nb.transformer import embedding_cov
 
 TWICE = embedding_cov("abab", 1.0, 0.1)
-
-
 MLP = FeedForward(2, silu, True, var_1=2.0, var_3=0.5)
-
-
 ROTARY = Rotary(5.0, 0.75)
-
-
 WIDE = dict(
     rotary=dict(rotary=ROTARY),
     frequencies=dict(rotary=Rotary(frequencies=(0.3, 2.0), share=0.25)),
@@ -330,8 +324,7 @@ def test_a_sink_takes_its_share_of_the_weights(width, heads=5 * 10**5):
     z, w = np.polynomial.hermite_e.hermegauss(80)
     square = 1 / (1 + np.exp(np.sqrt(2) * z)) ** 2
     w = w / w.sum()
-    squares = (
-        2 if width < np.inf else 1
-    )  # E v⁴ of a value's mean square v², two coordinates
+    # E v⁴ of a value's mean square v², two coordinates
+    squares = 2 if width < np.inf else 1
     error = np.sqrt(squares * (w @ square**2) / heads)
     assert abs(F.item() - w @ square) < 6 * error < 0.01

@@ -35,8 +35,6 @@ TWICE = embedding_cov("abab", 1.0, 0.1)
 BIAS = np.random.default_rng(8).standard_normal((4, 4, 4))
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
 MLP = FeedForward(2, silu, True, var_1=2.0, var_3=0.5)
-
-
 CASES = dict(
     rotary=(
         net(SelfAttention(2, 4, rotary=Rotary(100.0), var_q=4.0), MLP, cov=TWICE),

@@ -20,9 +20,8 @@ def test_groups_of_plain_heads(seed=0):
     coordinate by coordinate.
     """
     plain = SelfAttention(4, 6, 1, var_q=9.0)
-    explicit = replace(
-        plain, rotary=Rotary(frequencies=(0.0, 0.0, 0.0))
-    )  # turns nothing, but draws all coordinates
+    # turns nothing, but draws all coordinates
+    explicit = replace(plain, rotary=Rotary(frequencies=(0.0, 0.0, 0.0)))
     a, b = (
         drawn(
             Transformer(np.eye(3), blocks=[Block(x, None)]),

@@ -24,9 +24,8 @@ def agree(pairs, level=1e-7):
 
 rng = np.random.default_rng(7)
 COV = (lambda A: A @ A.T / 6)(rng.standard_normal((4, 6)))
-TWICE = np.ones((4, 4)) * 0.5 + 0.5 * np.kron(
-    np.eye(2), np.ones((2, 2))
-)  # two tokens, twice each
+# two tokens, twice each
+TWICE = np.ones((4, 4)) * 0.5 + 0.5 * np.kron(np.eye(2), np.ones((2, 2)))
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
 CASES = dict(
     pre=(Transformer.uniform(COV, 0.3, 2, heads=2, mask="causal"), 12),
@@ -205,9 +204,8 @@ def test_a_million_coordinates(t):
             (a.units, b.units),
         ]
     )
-    assert (
-        abs(a.mean[0] - b.mean).max() < 0.02
-    )  # constant at infinite width, if without norms after sums
+    # constant at infinite width, if without norms after sums
+    assert abs(a.mean[0] - b.mean).max() < 0.02
 
 
 @pytest.mark.power("distribution functions .07 apart")
@@ -438,9 +436,8 @@ def test_one_coordinate():
     y = Transformer.uniform(
         embedding_cov(range(40)), layers=2, heads=1, random_embeddings=True
     ).chain(2, 5, 0)
-    np.testing.assert_allclose(
-        np.linalg.matrix_rank(y.gram[:, -1], tol=1e-9), 2
-    )  # forty tokens in two dimensions
+    # forty tokens in two dimensions
+    np.testing.assert_allclose(np.linalg.matrix_rank(y.gram[:, -1], tol=1e-9), 2)
 
 
 def test_variances_per_layer():

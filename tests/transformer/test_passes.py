@@ -24,10 +24,8 @@ from infattn_nb.transformer.stream import Sum
 LEVEL = 1e-6
 
 
-EXPLICIT = (
-    "post, strong",
-    "groups, bias, own width",
-)  # daily against networks of our own
+# daily against networks of our own
+EXPLICIT = ("post, strong", "groups, bias, own width")
 
 
 @pytest.mark.power("distribution functions .11 apart, of any of 30 statistics")
@@ -256,9 +254,8 @@ def test_factors_of_long_and_short_texts(s):
         np.testing.assert_allclose(divided(B @ F, F) @ F, B @ F, atol=1e-7 * s**2)
         np.testing.assert_allclose(spanned(B @ F, X, F), B @ X, atol=1e-7 * s**2)
         np.testing.assert_allclose(triangle_times(L, X.copy()), L @ X, atol=1e-9 * s)
-    np.testing.assert_allclose(
-        triangle_times(F, X.copy()), F @ X, rtol=1e-9
-    )  # no triangle
+    # no triangle
+    np.testing.assert_allclose(triangle_times(F, X.copy()), F @ X, rtol=1e-9)
 
 
 @pytest.mark.parametrize("norm", ("pre", "post", "output", "sandwich", None))
@@ -409,9 +406,8 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
         seed + 1,
         np.eye(3),
     )
-    own = (
-        ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.explicit else ()
-    )  # finitely many units and axes keep a spread of their own
+    # finitely many units and axes keep a spread of their own
+    own = ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.explicit else ()
     keys = [
         k
         for k in limit
