@@ -98,7 +98,6 @@ def test_factors_are_folded_before_grad_is_reported():
 
 # Verification with larger scores
 
-
 HIDDEN = {
     "rotary": (dict(rotary=10.0), dict(rotary=Rotary(10.0))),
     "cap of 50": (dict(cap=50.0), dict(softcap=50.0)),

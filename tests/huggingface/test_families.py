@@ -184,12 +184,6 @@ def test_broken_parts_are_rejected(case):
     )
 
 
-# Configs as the hub has them, written by hand
-
-
-# What a config must not say
-
-
 def test_positions_behind_padding_start_at_two():
     "A config of RoBERTa that names no padding has token 1 for it."
     small = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=1)

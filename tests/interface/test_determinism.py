@@ -40,19 +40,6 @@ def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "name", nightly(PLANS, *set(PLANS) - {"fig1b", "fig2a", "relu_b"})
-)
-@pytest.mark.long
-def test_same_table_for_any_number_of_workers(name):
-    with parallel(1):
-        one = sweep(name, trials=2, samples=64)
-    with parallel(4):
-        four = sweep(name, trials=2, samples=64)
-    for c in one:
-        np.testing.assert_array_equal(one[c], four[c])
-
-
 def test_seed_semantics():
     law = Attention(Tokens(3, relu), heads=2).law(5)
     ints, seeds = (law.rvs(5000, rng=r) for r in (7, np.random.SeedSequence(7)))

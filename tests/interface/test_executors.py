@@ -5,7 +5,6 @@ not be.
 import gc
 import io
 import os
-import pickle
 import signal
 import time
 import tracemalloc
@@ -24,7 +23,7 @@ from infattn_nb import paired_kl, simulate
 from infattn_nb.attention import simulate_dense
 from infattn_nb.convergence import rademacher, simulate_weights, tied_scores
 from infattn_nb.netsor import mlp
-from infattn_nb.nonlinearities import clip, leaky_relu, relu
+from infattn_nb.nonlinearities import clip, relu
 from infattn_nb.numerics import draw, fold, parallel
 from infattn_nb.numerics.rng import BLOCK
 from infattn_nb.numerics.workers import TASKS_AHEAD, _workers, in_order
@@ -104,19 +103,6 @@ def test_fold_reduces_the_samples_of_rvs(processes):
             y,
         )  # in block order
         assert law.fold(len, size, rng=2) == size
-
-
-def test_every_sampler_can_be_folded():
-    for sampler in SAMPLERS.values():
-        assert np.isfinite(fold(sampler, np.sum, 5000, rng=0))
-
-
-def test_samplers_and_laws_can_be_pickled():
-    for name, sampler in SAMPLERS.items():
-        np.testing.assert_array_equal(
-            sampler(50, rng=1), pickle.loads(pickle.dumps(sampler))(50, rng=1)
-        )
-    assert pickle.loads(pickle.dumps(leaky_relu(0.1)))(-1.0) == leaky_relu(0.1)(-1.0)
 
 
 def test_folding_keeps_nothing():
