@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from conftest import nightly
 from report_cases import TINY, WORDS, small
-from scipy.stats import ks_2samp
 
 from infattn_nb import Block, FeedForward, SelfAttention, Transformer, from_config
 from infattn_nb import report as draw_report
@@ -89,21 +88,6 @@ def test_the_table_is_made_of_them(report):
         [at**0.5, far**0.5, far / at, last["±"], max(1, 48 * (at - far) / 0.05**2)],
     )
     np.testing.assert_allclose(report.share.value, far / at)
-
-
-@pytest.mark.power("means 1.6 standard deviations apart, of every number")
-def test_the_chain_alone_says_the_same():
-    "Other networks, drawn by `chain`, which knows nothing of gradients."
-    t = small(var_q=4.0)
-    seen, c = draw_report(t, 32, 60, 0).measured.finite, t.chain(32, 60, 1)
-    alike, pairs = c.cosine, np.triu_indices(6, 1)
-    for ours, theirs in zip(seen.cosine[:, 1:].T, alike[:, 1:][..., *pairs].mean(-1).T):
-        assert ks_2samp(ours, theirs).pvalue > 1e-7
-    share = (c.entropy[..., 1:] / np.log(np.arange(2, 7))).mean((-2, -1))
-    for ours, theirs in zip(seen.entropy.T, share.T):
-        assert ks_2samp(ours, theirs).pvalue > 1e-7
-    # the wrong block is seen
-    assert ks_2samp(seen.cosine[:, -1], alike[:, 1][..., *pairs].mean(-1)).pvalue < 1e-7
 
 
 def test_the_kernel_beside_them():

@@ -34,6 +34,8 @@ def test_every_field_of_a_record_is_checked(name):
     record = EXAMPLES[name]()
     assert type(record) in (PUBLIC[name], *PUBLIC[name].__subclasses__())
     for field in fields_of(record):
+        again = dataclasses.replace(record, **{field: getattr(record, field)})
+        assert repr(again) == repr(record), field
         for wrong in (object(), np.full((2,) * 7, np.nan)):
             with pytest.raises((TypeError, ValueError)) as error:
                 dataclasses.replace(record, **{field: wrong})
