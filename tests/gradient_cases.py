@@ -15,25 +15,17 @@ def feedforward(**k):
     return dict(units=2, activation="gelu") | k
 
 
-ALIBI = np.stack(
-    [
-        -slope * abs(np.subtract.outer(np.arange(S), np.arange(S)))
-        for slope in (0.5, 0.25, 0.125)
-    ]
-)
+FAR = abs(np.subtract.outer(np.arange(S), np.arange(S)))
+ALIBI = -np.array([0.5, 0.25, 0.125])[:, None, None] * FAR
 CASES = {
-    "pre": dict(
-        n=32, layers=2, attention=attention(heads=4), ff=feedforward(), final=True
-    ),
+    "pre": dict(n=32, attention=attention(heads=4), ff=feedforward(), final=True),
     "one strong head": dict(
         n=16,
-        layers=2,
         attention=attention(heads=1, var_q=16.0, var_k=4.0, var_o=16.0),
         final=True,
     ),
     "rms, causal, relu": dict(
         n=24,
-        layers=2,
         attention=attention(mask="causal"),
         ff=feedforward(activation="relu"),
         kind="rms",
@@ -41,14 +33,12 @@ CASES = {
     ),
     "post, strong": dict(
         n=16,
-        layers=2,
         norm_placement="post",
         attention=attention(heads=1, var_q=16.0, var_o=16.0),
         ff=feedforward(),
     ),
     "post, rms, final": dict(
         n=20,
-        layers=2,
         norm_placement="post",
         kind="rms",
         attention=attention(var_q=4.0),
@@ -58,14 +48,12 @@ CASES = {
     ),
     "no norm, biases": dict(
         n=16,
-        layers=2,
         norm_placement=None,
         attention=attention(heads=1, var_q=16.0, var_o=1.0),
         ff=feedforward(activation="tanh", var_b1=0.5, var_b2=0.3),
     ),
     "output": dict(
         n=18,
-        layers=2,
         norm_placement="output",
         attention=attention(heads=3, var_q=4.0),
         ff=feedforward(),
@@ -75,7 +63,6 @@ CASES = {
     ),
     "sandwich": dict(
         n=24,
-        layers=2,
         norm_placement="sandwich",
         kind="rms",
         attention=attention(softcap=1.5, var_q=9.0),
@@ -84,7 +71,6 @@ CASES = {
     ),
     "parallel, rotary": dict(
         n=32,
-        layers=2,
         parallel=True,
         attention=attention(heads=2, var_q=4.0, rotary=dict(share=0.5)),
         ff=feedforward(units=1),
@@ -92,7 +78,6 @@ CASES = {
     ),
     "groups, qk norm, rotary": dict(
         n=24,
-        layers=2,
         kind="rms",
         attention=attention(
             heads=4,
@@ -107,7 +92,6 @@ CASES = {
     ),
     "groups, bias, own width": dict(
         n=16,
-        layers=2,
         attention=attention(heads=3, groups=1, head_width=7, var_q=4.0, bias=ALIBI),
         final=False,
     ),
@@ -120,14 +104,12 @@ CASES = {
     ),
     "least width": dict(
         n=2 * S + 1,
-        layers=2,
         attention=attention(heads=1, var_q=4.0),
         ff=feedforward(units=1),
         final=True,
     ),
     "GPT-2": dict(
         n=48,
-        layers=2,
         module="gpt2",
         attention=attention(heads=4, mask="causal", var_q=2.0, var_k=2.0, var_o=0.5),
         ff=feedforward(units=4, activation="gelu_tanh", var_2=0.5),
@@ -136,7 +118,6 @@ CASES = {
     ),
     "Llama": dict(
         n=32,
-        layers=2,
         module="llama",
         kind="rms",
         eps=1e-6,
@@ -149,7 +130,6 @@ CASES = {
     ),
     "torch's encoder": dict(
         n=16,
-        layers=2,
         module="encoder",
         norm_placement="post",
         attention=attention(heads=2, var_q=4.0, var_o=4.0),
@@ -157,7 +137,6 @@ CASES = {
     ),
     "norm of all queries": dict(
         n=16,
-        layers=2,
         kind="rms",
         attention=attention(
             heads=4,
@@ -172,7 +151,6 @@ CASES = {
     ),
     "clipped": dict(
         n=16,
-        layers=2,
         kind="rms",
         attention=attention(
             heads=4,
@@ -198,21 +176,9 @@ def informative(key):
 
 def case(name):
     "A case with its defaults."
-    return (
-        dict(
-            norm_placement="pre",
-            kind="layer",
-            eps=1e-5,
-            ff=None,
-            parallel=False,
-            skip=1.0,
-            branch=1.0,
-            final=False,
-            readout="all",
-            module=None,
-        )
-        | CASES[name]
-    )
+    usual = dict(layers=2, norm_placement="pre", kind="layer", eps=1e-5, ff=None)
+    usual |= dict(parallel=False, skip=1.0, branch=1.0, final=False, readout="all")
+    return usual | dict(module=None) | CASES[name]
 
 
 def embeddings(n, seed=1):

@@ -33,6 +33,14 @@ BASE = dict(
 )
 GROUPED = dict(num_key_value_heads=2)
 CLIPPED = dict(clip_qkv=0.6)
+OF_QWEN = GROUPED | dict(
+    num_experts=6,
+    num_experts_per_tok=2,
+    moe_intermediate_size=72,
+    num_hidden_layers=3,
+    mlp_only_layers=[1],
+    initializer_range=0.2,
+)
 FAMILIES = dict(
     gpt2=dict(n_embd=n, n_layer=2, n_head=4),
     bert={},
@@ -75,16 +83,7 @@ FAMILIES = dict(
     bloom=dict(n_layer=2, n_head=4),
     mixtral=GROUPED
     | dict(num_local_experts=5, num_experts_per_tok=2, sliding_window=3),
-    qwen3_moe=GROUPED
-    | dict(
-        head_dim=12,
-        num_experts=6,
-        num_experts_per_tok=2,
-        moe_intermediate_size=72,
-        num_hidden_layers=3,
-        mlp_only_layers=[1],
-        initializer_range=0.2,
-    ),
+    qwen3_moe=OF_QWEN | dict(head_dim=12),
     olmoe=GROUPED | dict(num_experts=6, num_experts_per_tok=3),
     gpt_oss=GROUPED
     | dict(
@@ -118,16 +117,7 @@ FAMILIES = dict(
     granitemoe=GROUPED
     | dict(num_local_experts=4, num_experts_per_tok=2, attention_multiplier=0.3),
     phimoe=GROUPED | dict(num_local_experts=5, num_experts_per_tok=2),
-    qwen2_moe=GROUPED
-    | dict(
-        num_experts=6,
-        num_experts_per_tok=2,
-        moe_intermediate_size=72,
-        shared_expert_intermediate_size=40,
-        num_hidden_layers=3,
-        mlp_only_layers=[1],
-        initializer_range=0.2,
-    ),
+    qwen2_moe=OF_QWEN | dict(shared_expert_intermediate_size=40),
     glm4_moe=GROUPED
     | dict(
         head_dim=12,

@@ -305,9 +305,7 @@ MIN = GPT | {
     "2": "transformer.h.*.mlp.2",
 }
 
-
 del MIN["qkv"]
-
 
 SHAPES = {
     "nanoGPT": (NanoGPT, GPT, dict(activation="gelu", mask="causal")),

@@ -170,12 +170,6 @@ def test_heads_by_roles(tied):
         from_torch(m, roles=ROLES | {"head": "end"}, **how)
 
 
-def test_a_size_of_the_vocabulary_that_is_not_used_is_refused():
-    t = from_config(dict(model_type="bert", **SHAPE), 4)
-    with pytest.raises(ValueError, match="tokens attend to later ones"):
-        report(t, size=4, vocab_size=50)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["olmo2", "gemma", "gemma2", "cohere", "granite"])
 def test_the_loss_of_heads_with_factors_and_caps(kind):

@@ -40,13 +40,6 @@ def test_a_table_that_is_not_trained_is_kept():
     assert not torch.equal(before, whole.wpe.weight)
 
 
-def test_a_name_that_only_begins_like_another():
-    for name, theirs in dict(bartok=False, plbart=True, t5gemma=True).items():
-        with pytest.raises(ValueError) as error:
-            from_config(dict(model_type=name, hidden_size=16), 4)
-        assert ("encoder–decoder" in str(error.value)) == theirs
-
-
 class Block(torch.nn.Module):
     "Pre-norm attention and MLP, with factors of the branches, and norms without gains."
 

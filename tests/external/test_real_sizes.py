@@ -8,7 +8,7 @@ import pytest
 from scipy.special import entr
 from with_transformers import TORCH, torch, transformers
 
-from infattn_nb import from_config, initialise, report, scan
+from infattn_nb import from_config, initialise, scan
 
 pytestmark = [pytest.mark.slow, *TORCH]
 S = 32
@@ -117,7 +117,7 @@ def promised(t, size):
     )
 
 
-def compared(t, kind, seeds=8, size=48, show=False):
+def compared(t, kind, seeds=8, size=48):
     """Differences of means over their standard error, with that of Student's
     distribution in mind.
     """
@@ -127,20 +127,6 @@ def compared(t, kind, seeds=8, size=48, show=False):
         / (seeds + size - 2)
     )
     z = (a.mean(0) - b.mean(0)) / (sd * np.sqrt(1 / seeds + 1 / size))
-    L = len(t.blocks)
-    if show:
-        for k, name in enumerate(
-            ("cosine", "entropy share", *(f"log |.grad| {k}" for k in "qo2"))
-        ):
-            for l in (0, L // 2, L - 1):
-                i = k * L + l
-                print(
-                    f"{name}, block {l + 1}: promised {b[:, i].mean():.4f} "
-                    f"± {b[:, i].std(ddof=1) / size**0.5:.4f}, torch "
-                    f"{a[:, i].mean():.4f} ± {a[:, i].std(ddof=1) / seeds**0.5:.4f}",
-                    flush=True,
-                )
-        print("largest |z|", abs(z).max())
     return abs(z).max()
 
 
@@ -149,27 +135,19 @@ def compared(t, kind, seeds=8, size=48, show=False):
     "in all blocks"
 )
 @pytest.mark.parametrize("kind", SHAPES)
-def test_from_report_to_weights_at_real_sizes(kind, show=False):
+def test_from_report_to_weights_at_real_sizes(kind):
     """What the report asks for, the scan's best cell, weights, torch: cosines,
     entropies and norms of .grad; the network before the scan is not mistaken for it.
     """
     own = from_config(SHAPES[kind], S)
-    r = report(own, size=4, rng=0)
     found = scan(own, residual=[0.1, 0.3, 1], scores=[1, 4], rules=(), size=2, rng=0)
     t = found.network()
-    if show:
-        print(r, found.best.T, t, sep="\n", flush=True)
     from scipy.stats import t as student
 
     most = student.isf(1e-6 / 2 / (5 * len(t.blocks)), 8 + 48 - 2)
-    seen = compared(t, kind, show=show)
+    seen = compared(t, kind)
     assert seen < most
     theirs, ours = of_torch(t, kind, 3), promised(own, 16)
     assert (
         abs(theirs.mean(0) - ours.mean(0)) / (ours.std(0) * np.sqrt(1 / 3 + 1 / 16))
     ).max() > 2 * most
-
-
-if __name__ == "__main__":
-    for kind in SHAPES:
-        test_from_report_to_weights_at_real_sizes(kind, True)

@@ -303,15 +303,6 @@ def test_a_module_is_read_itself(kind):
             from_torch(module, texts=texts, verify=verify)
 
 
-def test_modules_are_read_with_their_texts_alone():
-    module, texts = fresh("t5")
-    for name, x in dict(promised="gpt2", mask="causal").items():
-        with pytest.raises(ValueError, match=f"`{name}` must be left out"):
-            from_torch(module, texts=texts, **{name: x})
-    with pytest.raises(ValueError, match="`texts` must be a pair"):
-        from_torch(module, texts=4)
-
-
 def test_a_report_of_latent_attention(tmp_path):
     "Many heads do not make it deterministic; rules that set all variances refuse."
     module, texts = fresh("minicpm3")

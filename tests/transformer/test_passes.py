@@ -137,7 +137,6 @@ def test_all_coordinates(whole, monkeypatch, name, seed=0):
 NARROW = {
     "all axes but two": dict(
         n=8,
-        layers=2,
         attention=attention(heads=2, mask="causal", var_q=4.0),
         ff=feedforward(),
         kind="rms",
@@ -146,14 +145,12 @@ NARROW = {
     ),
     "as many axes as tokens": dict(
         n=4,
-        layers=2,
         attention=attention(heads=1, var_q=4.0),
         ff=feedforward(units=3, var_b1=0.5),
         final=True,
     ),
     "biases of attention": dict(
         n=8,
-        layers=2,
         attention=attention(
             heads=2, mask="causal", var_q=4.0, var_bq=2.0, var_bv=0.7, var_bo=0.4
         ),
@@ -163,7 +160,6 @@ NARROW = {
     ),
     "biases that turn": dict(
         n=16,
-        layers=2,
         attention=attention(
             heads=4,
             groups=2,
@@ -179,7 +175,6 @@ NARROW = {
     ),
     "fewer axes than tokens": dict(
         n=3,
-        layers=2,
         norm_placement="post",
         eps=0.01,
         attention=attention(heads=1, var_q=4.0),
