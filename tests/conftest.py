@@ -107,9 +107,7 @@ def nightly(cases, *dear):
 
 
 def distance(x, y):
-    """Kolmogorov's and Smirnov's, of two sorted samples: largest at, or just before, a
-    point of the shorter.
-    """
+    "Kolmogorov's and Smirnov's, of two sorted samples: near a point of the shorter."
     at = min(x, y, key=len)
     return max(
         abs(
@@ -134,9 +132,7 @@ def least_p(a, b):
 
 
 def columns(pairs):
-    """Pairs of arrays (N, …), (M, …) as two tables (N, k), (M, k), without entries that
-    never move.
-    """
+    "Pairs (N, …), (M, …) as tables (N, k), (M, k), without entries that never move."
     a, b = (
         np.concatenate([x.reshape(len(x), -1) for x in side], axis=1).round(9)
         for side in zip(*pairs, strict=True)

@@ -1,6 +1,4 @@
-"""Networks whose gradients are compared with torch's, and the statistics that are
-compared.
-"""
+"Networks whose gradients are compared with torch's, and by what."
 
 import numpy as np
 

@@ -1,6 +1,4 @@
-"""Small shapes of the families of transformers that are read, for tests in
-tests/external.
-"""
+"Small shapes of the families that are read, for tests/external."
 
 import numpy as np
 from with_transformers import torch, transformers

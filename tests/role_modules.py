@@ -32,9 +32,7 @@ class RMS(nn.Module):
 
 
 def turn_neighbours(x, base=1e4):
-    """Complex numbers of neighbouring coordinates, as llama2.c, lingua and torchtitan
-    have them.
-    """
+    "Complex numbers of neighbouring coordinates, as llama2.c has them."
     m, s = x.shape[-1], x.shape[-2]
     θ = base ** (-torch.arange(0, m, 2, dtype=torch.float64) / m)
     z = torch.view_as_complex(
@@ -225,9 +223,7 @@ class TimmViT(nn.Module):
 
 
 class XTransformers(nn.Module):
-    """Attention and MLP are layers of their own, each with its norm in front of it, in
-    one list.
-    """
+    "Attention and MLP are layers of one list, each with its norm."
 
     def __init__(self):
         super().__init__()

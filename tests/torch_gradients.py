@@ -192,9 +192,7 @@ def fused(W, n):
 
 
 def module_of(c):
-    """The real thing, and where its matrices are: name -> [(parameter, slice of its
-    output rows, transposed?)] per layer.
-    """
+    "The module, and name -> [(parameter, slice of rows)] per layer."
     import transformers
 
     n, a, f = c["n"], c["attention"], c["ff"]
@@ -257,9 +255,7 @@ def module_of(c):
 
 
 def real(c, size, rng):
-    """The same of a module, one network after another, its matrices drawn N(0,
-    σ²/fan-in), its biases zero.
-    """
+    "The same of a module: matrices N(0, σ²/fan-in), biases zero."
     module, blocks, parts, out, call = module_of(c)
     module.to(torch.float64)
     kept = []
@@ -333,9 +329,7 @@ def rounded(x, bits=10):
 
 
 def packed(x):
-    """Sorted numbers as differences of their bits, which are small and compress well;
-    no test asks for their order.
-    """
+    "Sorted numbers as small differences of their bits."
     return np.diff(np.sort(x).view(np.int32), prepend=np.int32(0))
 
 

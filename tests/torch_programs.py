@@ -27,9 +27,7 @@ FUNCTIONS = {tanh: torch.tanh, relu: torch.relu, times: torch.mul}
 
 
 def values(p, fs, weights, inputs):
-    """All stacks (..., k, m) and blocks of scores (..., a, b), by torch's functions
-    alone.
-    """
+    "All stacks (..., k, m) and blocks of scores (..., a, b), by torch."
     value = {}
     for h in p.past(*fs):
         if type(h).__name__ == "Input":

@@ -1,6 +1,4 @@
-"""The first correction to the limit and the constant of the n^(−2) law, against closed
-forms, sampling and nearly-right versions.
-"""
+"The first correction to the limit and the constant of the n^(−2) law."
 
 import numpy as np
 import pytest
@@ -129,9 +127,7 @@ def test_first_order_keeps_mass_and_is_even():
 @pytest.mark.power("12 % of the constant; two wrong versions are further off")
 @pytest.mark.long
 def test_nearly_right_versions_fail():
-    """Without the heads' own fluctuations, or with one coin for all heads, the constant
-    is off by far more than the errors.
-    """
+    "Without the heads' own fluctuations, or with one coin for all heads."
     layer = Attention(CommonTokens(2, identity), heads=2)
     law = layer.law().marginal(0)
     y, w = line(law.std())

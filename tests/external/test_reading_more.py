@@ -1,6 +1,4 @@
-"""Several texts, frozen tables, and custom modules with factors or norms that have no
-tensors.
-"""
+"Several texts, frozen tables, factors and norms without tensors."
 
 import numpy as np
 import pytest

@@ -397,9 +397,7 @@ def test_jitter_is_said():
     "kind, text", [("llama", "block 1"), ("gpt2", "block 1"), ("bert", "block 1")]
 )
 def test_a_changed_forward_pass_is_seen(kind, text):
-    """A block whose MLP is multiplied by a number that nobody reads; the module is left
-    in the mode in which it was.
-    """
+    "An MLP times a number that nobody reads; the module stays in its mode."
     module = model(kind).train()
     block = {
         "llama": lambda: module.layers[1].mlp,
@@ -424,9 +422,7 @@ def test_a_changed_forward_pass_is_seen(kind, text):
     ],
 )
 def test_linear_layers_where_the_family_has_conv1d(parts):
-    """(out, in) for (in, out): seen by the sides, run or not; where a matrix is square,
-    by running.
-    """
+    "(out, in) for (in, out): seen by the sides, or by running."
     module = model("gpt2")
     for block in module.h:
         for path in parts:
@@ -623,9 +619,7 @@ def flat(x):
 @pytest.mark.parametrize("case", nightly(ZERO, "attention's own", "queries"))
 @pytest.mark.long
 def test_zero_is_a_variance(case):
-    """What backward leaves in .grad, matrices that start at zero among them; the report
-    has numbers for them.
-    """
+    ".grad of matrices that start at zero, and the report's numbers for them."
     parts, names = ZERO[case]
     module = model("gpt2")
     for block in module.h:

@@ -69,9 +69,7 @@ GRADS["llama"] = GRADS["qwen2"]
 
 
 def of_torch(t, kind, seeds):
-    """Of each network: mean cosine and mean entropy after every block, log ‖.grad‖ of
-    three matrices in every block.
-    """
+    "Mean cosine and entropy after every block, log ‖.grad‖ of three matrices."
     n = int(t.width)
     config = transformers.AutoConfig.for_model(
         **SHAPES[kind], bos_token_id=1, eos_token_id=2
@@ -118,9 +116,7 @@ def promised(t, size):
 
 
 def compared(t, kind, seeds=8, size=48):
-    """Differences of means over their standard error, with that of Student's
-    distribution in mind.
-    """
+    "Differences of means over their standard error."
     a, b = of_torch(t, kind, seeds), promised(t, size)
     sd = np.sqrt(
         (a.var(0, ddof=1) * (seeds - 1) + b.var(0, ddof=1) * (size - 1))

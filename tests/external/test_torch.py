@@ -57,9 +57,7 @@ def embeddings(n, seed=1):
 
 
 def blocks(n, H, L, norm, act, rms=False):
-    """Encoder layers, without dropout but in training mode, where torch runs its Python
-    code.
-    """
+    "Encoder layers without dropout, in training mode: torch's Python code."
     make = lambda: torch.nn.TransformerEncoderLayer(
         n,
         H,
@@ -77,9 +75,7 @@ def blocks(n, H, L, norm, act, rms=False):
 
 
 def weights(parameters, init, b, rng):
-    """b draws of all parameters: Gaussian N(0, 1/fan-in), or uniform as torch's layers
-    draw their own.
-    """
+    "b draws of all parameters: N(0, 1/fan-in), or uniform as torch's own."
     for name, p in parameters.items():
         shape, matrix = (b, *p.shape), p.ndim == 2
         if "norm" in name:
@@ -347,9 +343,7 @@ def test_norms_and_masks_of_torch(name, norm):
 
 
 def test_masks_are_distinguished():
-    """Torch's mask in place of ours is rejected; both together allow what both allow; a
-    head of its own mask is rejected.
-    """
+    "Torch's mask in place of ours is rejected; both allow what both allow."
     layer, X = (
         torch.nn.TransformerEncoderLayer(16, 2, 32),
         np.random.default_rng(0).standard_normal((S, 16)),
@@ -365,9 +359,7 @@ def test_masks_are_distinguished():
 
 
 def test_lists_of_layers_and_random_embeddings():
-    """A list, ModuleList or Sequential of encoder layers; embeddings of variance one
-    for labels.
-    """
+    "A list, ModuleList or Sequential; labels have variance one."
     layers = [torch.nn.TransformerEncoderLayer(16, 2, 32).eval() for _ in range(3)]
     X = torch.randn(S, 16)
     known = list(map(repr, from_torch(torch.nn.ModuleList(layers), X).blocks))
@@ -446,9 +438,7 @@ def test_tensors_of_every_kind():
 
 @pytest.mark.parametrize("norm", ("pre", "post"))
 def test_read_encoder_layer(norm):
-    """What is read of torch's own initialisation is what its documentation promises, up
-    to the noise of one draw.
-    """
+    "What torch's documentation promises, up to the noise of one draw."
     n = 192
     layer = torch.nn.TransformerEncoderLayer(
         n, 3, 2 * n, norm_first=norm == "pre", activation="gelu", layer_norm_eps=1e-6
@@ -578,9 +568,7 @@ def test_scores_of_each_layer_and_two_biases(transformers):
 
 
 def test_what_a_new_release_may_add(transformers):
-    """A number of which nothing is known is named in a warning and left out; one whose
-    name says that it acts is rejected.
-    """
+    "An unknown number is named and left out, or rejected if it acts."
     model = transformers.LlamaModel(
         transformers.LlamaConfig(
             hidden_size=32,

@@ -1,6 +1,4 @@
-"""Encoders with decoders beside transformers: a module runs like its config, fresh
-modules have the law of the chain, and gradients are those of torch's autograd.
-"""
+"Encoders with decoders beside transformers: outputs, laws and gradients."
 
 from dataclasses import replace
 from functools import partial

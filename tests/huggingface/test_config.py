@@ -38,9 +38,7 @@ SHAPES["vit-base-patch16-224"] = SHAPES["gpt2"]
 
 @pytest.mark.parametrize("name", HUB)
 def test_configs_of_the_hub(name):
-    """Thirteen configs of ten families: shapes, places, and the variances that their
-    recipe promises.
-    """
+    "Shapes, places, and the variances that the recipe promises."
     t = from_config(HUB[name], 6)
     b = t.blocks[0]
     a, f = b.attention, b.feedforward
@@ -93,9 +91,7 @@ def test_configs_of_the_hub(name):
 
 
 def test_entries_of_configs():
-    """Sliding windows, angles of long contexts, layers of two kinds, several texts,
-    entries that are rejected.
-    """
+    "Windows, angles of long contexts, two kinds of layers, several texts."
     gemma = json.loads(HUB["gemma-3-4b-it"].read_text())
     gemma["text_config"] |= dict(sliding_window=3)
     blocks = from_config(gemma, 6).blocks

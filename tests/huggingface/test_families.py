@@ -72,9 +72,7 @@ def ours(t, mean, step, size, seed):
 
 
 def seen(x, mean, step, s, layers, heads):
-    """What is compared: Gram entries, cosines, entropies, and how entropies of two
-    heads go together.
-    """
+    "Gram entries, cosines, entropies, and how those of two heads go together."
     values = mean + step * x
     count = s * (s + 1) // 2
     gram = np.zeros((len(x), layers + 1, s, s))

@@ -51,9 +51,7 @@ def reported():
 
 
 def test_advice_is_the_mildest_factor_that_is_enough(reported):
-    """Each number, tried again: it is within the threshold, and the milder factor
-    before it is not.
-    """
+    "Tried again: it is enough, and the milder factor before it is not."
     assert "entropy" in reported.advice
     assert {v.name for v in reported.verdicts if v.advice} == set(reported.advice)
     sentence = reported.advice["entropy"]
@@ -80,9 +78,7 @@ def test_advice_is_the_mildest_factor_that_is_enough(reported):
 
 
 def test_advice_that_does_not_exist_is_not_given():
-    """Tokens that are alike before the first block are not helped by any factor, and no
-    sentence says so.
-    """
+    "No factor helps tokens that are alike before the first block."
     same = report(
         Transformer.uniform(np.ones((4, 4)) + 1e-9 * np.eye(4), layers=2, heads=2),
         32,
@@ -141,9 +137,7 @@ def test_known_models_are_drawn_again(name):
 
 
 def test_raw_gradients_stand_beside():
-    """The .grad of a matrix is its variance-one gradient over the standard deviation of
-    its entries.
-    """
+    ".grad is the variance-one gradient over the entries' deviation."
     t = from_config(LLAMA, 5)
     found = report(t, size=4, rng=0)
     for k, name in dict(q="queries", o="attention out").items():
@@ -273,9 +267,7 @@ def test_standard_deviations_may_stay():
 
 
 def test_a_matrix_that_starts_at_zero_has_numbers():
-    """W_O = W_2 = 0: nothing passes the branches, but the two matrices have a gradient;
-    W_Q = 0 has one, too.
-    """
+    "W_O = W_2 = 0 and W_Q = 0 have a gradient."
     base = from_config(SMALL, 5)
     for zero, alive in ((dict(o=0, b2=0), "o2"), (dict(q=0), "qvo12")):
         t = base.altered(

@@ -1,6 +1,4 @@
-"""From an answer to weights: `initialise` on Hugging Face's models, against the chain
-of the network whose draw it is.
-"""
+"`initialise` on Hugging Face's models, against the chain of the network."
 
 import json
 import warnings
@@ -151,9 +149,7 @@ def test_initialise_is_a_draw_of_the_network(name, how):
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.long
 def test_every_family_has_its_table(name):
-    """What the table says, and what stands in the tensors, agree; times is over the
-    family's own.
-    """
+    "Table and tensors agree; times is over the family's own."
     t = own(name)
     table = init_table(t).set_index("parameter")
     assert (table["times"] == 1).all()
@@ -425,9 +421,7 @@ GRADIENTS = dict(  # of q, k, v, o, 1, 2
 
 
 def torch_gradients(name, t, seeds):
-    """Squared norms of .grad for a random readout of the last token, (seeds, matrices,
-    blocks).
-    """
+    "Squared norms of .grad for a random readout, (seeds, matrices, blocks)."
     model, found = model_of(name), []
     for seed in range(seeds):
         initialise(t, model, seed, verify=not seed)

@@ -105,9 +105,7 @@ def test_the_kernel_beside_them():
 @pytest.mark.slow
 @pytest.mark.power("an extrapolated width wrong by a factor of three")
 def test_the_width_that_would_be_enough():
-    """At the width that is said, finite width adds the standard deviation that was
-    asked for.
-    """
+    "There, finite width adds the standard deviation that was asked for."
     t = small(var_q=2.0)
     near = draw_report(t, 24, 300, 0, thresholds=Thresholds(max_width_spread=0.2))
     n = 2 * int(near.spreads["enough width"].iloc[-1] / 2)

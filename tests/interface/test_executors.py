@@ -1,6 +1,4 @@
-"""Whoever computes the blocks, the bytes are the same; and nothing is kept that need
-not be.
-"""
+"Whoever computes the blocks, the bytes are the same; nothing needless is kept."
 
 import gc
 import io
@@ -214,9 +212,7 @@ def test_threads_are_as_many_as_were_asked_for():
 
 
 def test_what_a_task_draws_stays_in_its_process(processes):
-    """Neither in our tasks nor in somebody's own is the choice of the parent taken
-    over, not by a fork either.
-    """
+    "The parent's choice is not taken over, not by a fork either."
 
     def check(pool):
         with parallel(pool):
@@ -271,9 +267,7 @@ def interrupted(call):
 
 @pytest.mark.parametrize("name", nightly(LONG, *set(LONG) - {"explicit matrices"}))
 def test_control_c_is_answered_at_once(name, processes):
-    """It takes minutes; the caller hears at once, and the threads end at their next
-    piece.
-    """
+    "The caller hears at once; the threads end at their next piece."
     answered, ended, said = processes.submit(interrupted, LONG[name]).result(300)
     assert answered < 10
     assert ended < 30

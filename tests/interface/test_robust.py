@@ -1,6 +1,4 @@
-"""What a second attack found: underflow that raises, tiny numbers, hints, pipes,
-locales, archives, long chains.
-"""
+"What a second attack found: underflow, tiny numbers, pickles, long chains."
 
 import copy
 import pickle
@@ -77,9 +75,7 @@ def chain(steps, φ=tanh):
 
 @pytest.mark.parametrize("φ", [tanh, relu], ids=repr)
 def test_closed_forms_in_one_call(φ):
-    """A chain that shares a matrix asks for all moments of a step at once: the same but
-    for the last digits, in fewer calls.
-    """
+    "All moments of a step at once: the same but for the last digits."
     p, seen = chain(12, φ)
     with patch.object(Batch, "_foresee", lambda *_: None):
         slowly = limit(p).cov(seen)
@@ -89,9 +85,7 @@ def test_closed_forms_in_one_call(φ):
 
 
 def mixed(φs, mean=0.0):
-    """An attention layer whose outputs go through several functions, with each other
-    and with the inputs.
-    """
+    "An attention layer whose outputs go through several functions."
     p = Program()
     h = p.inputs(np.eye(3) / 2 + 0.5, mean)
     x = [φs[0](u) for u in h]
@@ -229,9 +223,7 @@ def test_copies_are_the_same(thing):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.long
 def test_a_layer_without_a_constant_is_odd():
-    """Turn all tokens round: no score changes, every value does; a stored row of the
-    table that shows it.
-    """
+    "Turn all tokens round: every value turns; a stored row shows it."
     learning = import_module("learning")
     m = AttentionRegressor(2, **SMALL).fit(X, y)
     np.testing.assert_allclose(m.predict(-X), -m.predict(X), atol=1e-12)

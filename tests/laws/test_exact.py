@@ -195,9 +195,7 @@ def test_one_output_alone_has_the_same_law(name, size=10_000):
 
 @pytest.mark.power("p < 1e-12 for two laws that are nearly right")
 def test_the_comparison_rejects_other_laws():
-    """Laws that are nearly right must be distinguished from the right one: no Wishart
-    factors, or a forgotten shared length.
-    """
+    "No Wishart factors, or a forgotten shared length."
     n, layer = CELLS["five heads, ReLU, n = 3"]
     size, explicit = 40_000, simulate_dense(layer, n, 40_000, rng=0)
     assert (

@@ -1,6 +1,4 @@
-"""The limit law to many digits: independent routes, exact values, and laws that must
-stay laws.
-"""
+"The limit law to many digits: independent routes and exact values."
 
 import tracemalloc
 import warnings
@@ -155,9 +153,7 @@ SINGULAR = {
 @pytest.mark.parametrize("heads", nightly([1, 2, 16], 2, 16))
 @pytest.mark.long
 def test_singular_kernels(name, heads, size=2**15):
-    """Refining the nodes changes nothing beyond the stated error; away from a singular
-    centre that is below 1e-6.
-    """
+    "Refining changes nothing beyond the stated error, below 1e-6."
     layer = made(SINGULAR[name], heads)
     law = layer.law().marginal(0)
     drawn = layer.law().marginal(0, draws=size)
@@ -470,9 +466,7 @@ def test_moments_and_density_of_the_vector():
 
 
 def by_grid(y, K, τ, heads, nodes=161, width=8.0):
-    """log f of two outputs by the trapezoidal rule for the differences of scores, for
-    one head or two.
-    """
+    "log f of two outputs by the trapezoidal rule, for one head or two."
     g, dg = np.linspace(-width, width, nodes, retstep=True)
     z = np.stack(np.meshgrid(g, g)).reshape(2, -1)
     a = 1 / (
@@ -530,9 +524,7 @@ def test_joint_densities_far_out_against_quadrature(heads, r):
     ids=["grid", "doubling"],
 )
 def test_memory_is_bounded_for_many_tokens(K, most):
-    """All scores of one grid would take 400 MB; the law of 1024 independent tokens is
-    joined from halves.
-    """
+    "All scores of one grid would take 400 MB."
     tracemalloc.start()
     law = Attention(Tokens(len(K), identity, K)).law().marginal(0)
     peak = tracemalloc.get_traced_memory()[1]
@@ -643,9 +635,7 @@ def two_sided(law, t):
 
 
 def test_limits_of_joint_densities():
-    """Vanishing scores: the weights are equal, every y has the same outputs, and there
-    is no density.
-    """
+    "Vanishing scores: all outputs are the same, and there is no density."
     with pytest.raises(ValueError, match="must have a density"):
         replace(EQUAL, var_q=0.0).law().logpdf([1.0, 2.0])
     # each token sees itself: independent outputs
@@ -721,9 +711,7 @@ def test_even_cycles_by_all_permutations():
 @pytest.mark.slow
 @pytest.mark.power("log densities a fifth of a nat apart")
 def test_references_of_joint_densities_agree(seed=0):
-    """Two tokens by sums, by Fourier inversion, by the values of the tokens, by tilted
-    heads: routes that share no line.
-    """
+    "Two tokens by routes that share no line."
     for H in (1, 2):
         y = joint.point(2, H, 8)
         exact = joint.by_sums(y, H)
@@ -766,9 +754,7 @@ def test_corners_against_references(s, H, r):
 
 @pytest.mark.long
 def test_the_stored_table_of_joint_densities():
-    """A row of draws, computed again; every row within four stated errors of its
-    reference.
-    """
+    "A row again; every row within four stated errors."
     table = joint.pd.read_csv(joint.DATA / "joint.csv")
     assert len(table) == len(joint.CASES) == 36
     row = table[(table.s == 2) & (table.heads == 1) & (table.r == 4)].iloc[0]
@@ -794,9 +780,7 @@ def test_rows_of_joint_densities_go_on_where_they_stopped():
 @pytest.mark.parametrize("c", [-0.99, -0.9, -0.6])
 @pytest.mark.long
 def test_opposite_tokens_have_many_digits(c, var_q):
-    """Doubling lost digits where c + u is small (1.4 % at c = −.99) and stated a third
-    of that.
-    """
+    "Doubling lost digits where c + u is small (1.4 % at c = −.99)."
     K = np.array([[1, c], [c, 1]])
     layer = Attention(Tokens(2, identity, K), var_q=var_q)
     law = layer.law().marginal()

@@ -306,9 +306,7 @@ STARTS = {
 
 
 def by_circuits(depth, rows, networks, broken=None):
-    """Statistics (networks, ·) of circuits at the start: scores and inner products of
-    the first and last layer, θ of every layer, tangent kernel of two sequences.
-    """
+    "At the start: scores, Gram matrices, θ, tangent kernel, (networks, ·)."
     state = start(depth, 1, SeedSequence(1).spawn(networks))
     now = (dependent(state) if broken == "dependent" else state).products()
     limit = unscaled(depth) if broken == "no 1/H" else depth
@@ -376,9 +374,7 @@ def by_the_chain(depth, rows, mask, networks):
 @pytest.mark.parametrize("name", STARTS)
 @pytest.mark.long
 def test_the_start_is_that_of_the_chain(name, networks=2_000):
-    """Two programs that share nothing: scores, Gram matrices, squared gradients of
-    every matrix, the random tangent kernel.
-    """
+    "Two programs that share nothing: scores, Gram matrices, θ, tangents."
     depth, mask = STARTS[name]
     tokens = default_rng(0).standard_normal((2, 3, depth.size))
     tokens /= np.sqrt((tokens**2).mean())

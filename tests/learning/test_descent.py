@@ -81,9 +81,7 @@ def explicit_descent(
     batches=None,
     **options,
 ):
-    """Plain gradient descent on every entry: values after the last step, losses before
-    each and after it.
-    """
+    "Descent on every entry: values in the end, losses on the way."
     value, gradient = LOSSES[loss]
     weights, velocity = [w.copy() for w in weights], [np.zeros_like(w) for w in weights]
     losses = []
@@ -128,9 +126,7 @@ def problem(loss, D=None):
 @pytest.mark.parametrize("m", nightly([3, 7, 24], 24))
 @pytest.mark.long
 def test_step_for_step(m, loss, how):
-    """From the same weights, 100 steps: equal to 1e-9. Wide heads keep 2d = 6 columns
-    of 7 or 24.
-    """
+    "100 steps, equal to 1e-9. Wide heads keep 2d = 6 columns of 7 or 24."
     X, y, Y = problem(loss)
     weights = draw_weights(default_rng(m), 3, 2, 3, m, Y.shape[1])
     model = AttentionDescent(
@@ -194,9 +190,7 @@ def test_step_for_step(m, loss, how):
 @pytest.mark.parametrize("m", nightly([1, 3, 7, 24], 1, 7, 24))
 @pytest.mark.long
 def test_in_law(m):
-    """1,500 networks from our starts and from explicit ones: values, scores, losses
-    before and after 30 steps.
-    """
+    "1,500 networks of either kind: values, scores, losses of 30 steps."
     X, y = data(P=4, d=2)
     how = dict(
         var_qk=0.7,
@@ -327,9 +321,7 @@ def test_the_distance_to_infinite_width_falls_like_a_root(decades, name):
 
 @pytest.mark.slow
 def test_an_answer_does_not_depend_on_its_batch():
-    """With infinitely many heads the start was redrawn row by row: −1.586 or −1.921 for
-    the same sequence.
-    """
+    "The start was redrawn row by row: −1.586 or −1.921."
     X, y = data()
     fresh = data(P=9, seed=3)[0]
     for options in (dict(), dict(loss="logistic", momentum=0.5)):
@@ -362,9 +354,7 @@ def test_an_answer_does_not_depend_on_its_batch():
 
 
 def brute_posterior(X, y, alpha):
-    """d = 1, one head, infinite width: posterior of the score's B on a grid; mean,
-    variance of f at the sequences, mean weights.
-    """
+    "d = 1, one head: posterior of B on a grid; moments of f, weights."
     B = np.linspace(-8, 8, 3201)
     # (grid, P, s)
     A = softmax(B[:, None, None] * X[None, :, -1:, 0] * X[None, :, :, 0])
@@ -425,9 +415,7 @@ def unit_data(d):
 
 
 def about(f, mean, var):
-    """Values, their squares about the posterior's means, and these for all sequences
-    together.
-    """
+    "Values, squares about the posterior's means, and those of all together."
     square = (f - mean) ** 2
     return np.concatenate([f, square, (square / var).mean(1, keepdims=True)], axis=1)
 
@@ -436,9 +424,7 @@ def about(f, mean, var):
 @pytest.mark.power("a temperature 1.3 times too high")
 @pytest.mark.parametrize("momentum", nightly([0.0, 0.8], 0.8))
 def test_langevin_against_quadrature(momentum, networks=9_000):
-    """One feature: means, variances, weights, quantiles of the score of many networks,
-    each one draw.
-    """
+    "Moments, weights and quantiles of the score of many networks."
     X, y = unit_data(1)
     mean, var, weights, (B, w) = brute_posterior(X, y, 1.0)
     ends = B[np.searchsorted(np.cumsum(w), (0.05, 0.25, 0.5, 0.75, 0.95))]
@@ -493,9 +479,7 @@ OF_TORCH = {
 
 @pytest.mark.parametrize("case", OF_TORCH)
 def test_torch_module_step_for_step(case):
-    """Its autograd and SGD: the loss of every step, outputs and weights in the end;
-    modules that are no layer of ours are rejected.
-    """
+    "Losses, outputs and weights; other modules are rejected."
     torch = pytest.importorskip("torch")
     import torch_training as theirs
 
@@ -802,9 +786,7 @@ def test_scikit_learn_clients():
 
 @pytest.mark.slow
 def test_stored_rows():
-    """One data set each of recall and of the digits, computed again; long chaotic runs
-    agree where rounding is alike.
-    """
+    "One data set each, computed again; chaotic runs where rounding is alike."
     training = import_module("training")
     fresh = training.run_recall(0, "decay 0.01")
     row = training.stored_row("recall", seed=0, model="decay 0.01")

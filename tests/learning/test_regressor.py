@@ -52,9 +52,7 @@ def expected(P, seed, scale):
 
 
 def cls_case():
-    """Tokens in the plane, every sequence ends with the same token: one query, two key
-    directions.
-    """
+    "Every sequence ends with one token: one query, two key directions."
     X, y = data(4, 3, 2, seed=3)
     X[:, -1] = [0.6, 0.8]
     g, w = normal_grid(2, 0.2)
@@ -80,9 +78,7 @@ CASES = {
 
 
 def jackknife(model, f):
-    """Mean of f (..., M) over the particles and its standard error from leaving out one
-    island at a time.
-    """
+    "Mean of f (..., M), and its error from leaving out islands."
     w, n = model.weights_, len(model.log_evidences_)
     parts = [
         (w[k].sum(), f[..., k] @ w[k]) for k in np.array_split(np.arange(len(w)), n)
@@ -118,9 +114,7 @@ def test_evidence_and_weights_are_those_of_quadrature(name):
 @pytest.mark.parametrize("H, readout", [(1, -1), (3, 0)])
 @pytest.mark.long
 def test_one_sequence_is_the_exact_law(H, readout):
-    """P = 1: the evidence is an average over the law of the layer's variance, known to
-    ten digits.
-    """
+    "P = 1: an average over the law of the layer's variance."
     X, y = data(1, 3, 3, seed=6)
     law = (
         Attention(Tokens(3, identity, X[0] @ X[0].T), heads=H, var_q=0.5, var_o=2.0)
@@ -172,9 +166,7 @@ def test_chain_rule():
 @pytest.mark.parametrize("n", nightly([2, 32, 64], 64))
 @pytest.mark.long
 def test_finite_width_is_that_of_explicit_matrices(n):
-    """Prior draws of W^Q, W^K, W^V, weighed by the likelihood, against the sampler with
-    Bartlett latents.
-    """
+    "Prior draws weighed by the likelihood, and Bartlett latents."
     X, y = data(4, 3, 2, seed=8, scale=0.8)
     x, α, B = X[3:], 0.3, 1000
 
@@ -221,9 +213,7 @@ def test_finite_width_is_that_of_explicit_matrices(n):
 
 
 def ridge(F, G, y, alpha):
-    """Gaussian process with features F at the data, G at new points: log evidence,
-    mean, standard deviation.
-    """
+    "A Gaussian process with features F, G: log evidence, mean, deviation."
     C = F @ F.T + alpha * np.eye(len(F))
     W = np.linalg.solve(C, F @ G.T)
     return (
@@ -428,9 +418,7 @@ def test_rough_gradients_between_the_ends_change_no_law():
 
 @pytest.mark.parametrize("width", [3, np.inf])
 def test_trajectories_are_reversible(width):
-    """Turned round they return, for the layer itself and a metric with two kinds of
-    latents.
-    """
+    "Turned round they return, with two kinds of latents."
     target, rng = layer_target(width=width), default_rng(0)
     z, p = rng.standard_normal((2, target.layer.dim(), 40))
     cloud = cloud_at(z, target)
@@ -602,9 +590,7 @@ def test_stored_rows_of_one_head_on_real_data(name):
 
 
 def test_finite_width_converges_like_one_over_n():
-    """Stored paired differences: n times them is nearly constant, and larger for more
-    outputs.
-    """
+    "Stored: n times differences is nearly constant."
     t = read("width")
     limit = t[t.n == np.inf].set_index(["seed", "outputs"])["evidence"]
     t = t[t.n < np.inf].set_index(["seed", "outputs", "n"])["evidence"]

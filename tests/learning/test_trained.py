@@ -113,9 +113,7 @@ def test_infinitely_many_heads_are_kernel_regression():
     "part, or with its factor 1 instead of 2, rejected"
 )
 def test_kernels_of_infinitely_many_heads():
-    """Both kernels by explicit draws of one head, forms and values; their error is
-    stated, falls with the nodes, and is 0 with finitely many heads.
-    """
+    "Both kernels by explicit draws of one head; the error is stated."
     X, y = data(P=3, s=3, d=2)
     model = AttentionDescent(
         np.inf, 0.8, 1.7, max_iter=5, n_networks=2, random_state=0

@@ -124,9 +124,7 @@ def test_one_head_is_more_peaked_than_many():
 
 
 def test_heads_follow_the_asymptote():
-    """Slope −2 and the constant (3/16) CV⁴ = κ²/48, with corrections of relative order
-    1/H.
-    """
+    "Slope −2, constant (3/16) CV⁴ = κ²/48, up to O(1/H)."
     data = table("heads")
     one = paper_layer(1).law().marginal(0)
     D = np.array([column(data, panel="law", heads=H)[0] for H in HEADS])
@@ -150,9 +148,7 @@ def test_smallest_run():
 
 @pytest.mark.power("30 % of the divergence")
 def test_any_seed():
-    """The law columns of fig3b at the first point, for other seeds: the same divergence
-    within errors.
-    """
+    "fig3b at the first point, other seeds: the same within errors."
     stored = column(table("fig3b"), panel="law", n=64, heads=1)
     fresh = [
         sweep(
@@ -265,9 +261,7 @@ def test_wrong_draws_are_seen(wrong, monkeypatch):
 
 @pytest.mark.long
 def test_the_nodes_of_a_limit_are_its_law():
-    """Sampling them changes no probability by more than 1e-11: the densities of two
-    quadratures differ by less in all.
-    """
+    "Sampling them changes no probability by more than 1e-11."
     for H in (1, 2, 256):
         law = paper_layer(H).law().marginal(0)
         y = np.linspace(-12, 12, 2401)

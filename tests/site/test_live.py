@@ -1,6 +1,4 @@
-"""The live figures: stored tables against the library, and the modules themselves in a
-browser, control by control.
-"""
+"The live figures: stored tables, and the modules in a browser."
 
 import http.server
 import json
@@ -80,9 +78,7 @@ def test_stored_corrections_are_the_library():
     "densities of finite widths off by a tenth within five standard deviations"
 )
 def test_stored_finite_laws_are_the_library():
-    """Other draws than those that were stored: the density within a tenth, out to where
-    draws still tell it.
-    """
+    "Other draws: within a tenth, where draws still tell it."
     table = stored("finite.json")
     assert table["widths"] == list(FINITE)
     assert len(table["laws"]["4,1"]) == len(TAUS)
@@ -196,9 +192,7 @@ BROKEN = {  # name -> (of those explored, code, broken code, networks that show 
 
 
 def page(figures, body, before=""):
-    """A page with some live figures and a script, which begins when all of them are
-    drawn and sends what it finds, or its error.
-    """
+    "A page with live figures and a script, which sends what it finds."
     boxes = "".join(f'<div data-live="{name}"></div>' for name in figures.split())
     return f"""<!doctype html><meta charset="utf-8"><body>{boxes}
 <script type="module">
@@ -444,9 +438,7 @@ def reported(page, profile, late=None):
 
 @pytest.mark.skipif(not shutil.which("pgrep"), reason="nothing lists processes here")
 def test_no_browser_outlives_its_page(tmp_path):
-    """One that does slows all tests after it; ended by its command alone, a script on
-    Debian, it would.
-    """
+    "One that does slows all tests after it."
 
     def left():
         return (
@@ -546,9 +538,7 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
 
 
 def chain_statistics(t, size=3 * NETWORKS):
-    """Cosines, entropies and gradients by block, from the library, in the order of the
-    browser's.
-    """
+    "Cosines, entropies and gradients by block, from the library."
     s, pairs, τ2, β2 = (
         t["tokens"],
         np.triu_indices(t["tokens"], 1),
@@ -611,9 +601,7 @@ def test_the_limit_drawn_by_the_browser(found):
 
 
 def test_the_theorem_moves(found):
-    """The spread over networks stays for attention with 1/√n, and falls for everything
-    else.
-    """
+    "The spread stays for attention with 1/√n, and falls for the rest."
     spread = lambda what, n: found["spreads"][f"{what} {n}"]
     assert spread("attention 1/√n", 4096) > 0.03
     for what in ("attention 1/n", "MLP 1/n", "MLP 1/√n"):
@@ -669,9 +657,7 @@ def trained(tmp_path_factory):
 
 
 def test_the_browser_trains_as_the_library(trained):
-    """Every control; sixty steps from the browser's own start, at width 3 and in the
-    limit.
-    """
+    "Sixty steps from the browser's start, at width 3 and ∞."
     assert not trained["errors"], (trained["errors"], trained["wrong"][:5])
     assert not trained["wrong"], (trained["errors"], trained["wrong"][:5])
     assert len(trained["seen"]) == 24
@@ -707,9 +693,7 @@ def test_the_browser_trains_as_the_library(trained):
 
 @pytest.mark.power("distribution functions .05 apart")
 def test_the_noise_of_the_browser(trained):
-    """T = λ = 1 without a loss: the prior's products stay, but for a step's share of
-    bias.
-    """
+    "T = λ = 1 without a loss: the prior's products stay."
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((2, 4000, 2))
     c = 1 / (1 - 0.025)  # of weights that shrink by .95 and gain .1
@@ -763,9 +747,7 @@ def circuits(tmp_path_factory):
 
 
 def read_letters(sequences):
-    """One-hot letters and places of the browser's sequences, as the library reads them;
-    the answers.
-    """
+    "The browser's sequences as the library reads them; the answers."
     letters = np.array([x["letters"] for x in sequences])
     X = np.concatenate(
         [np.eye(5)[letters], np.broadcast_to(np.eye(6), (len(letters), 6, 6))], axis=2
@@ -780,9 +762,7 @@ def read_letters(sequences):
 
 
 def test_the_browser_trains_circuits_as_the_library(circuits):
-    """Every control; thirty steps with momentum from the browser's own start; every
-    circuit cut by itself.
-    """
+    "Thirty steps with momentum; every circuit cut by itself."
     assert not circuits["errors"], (circuits["errors"], circuits["wrong"][:5])
     assert not circuits["wrong"], (circuits["errors"], circuits["wrong"][:5])
     assert len({tuple(x["letters"]) for x in circuits["all"]}) == 480

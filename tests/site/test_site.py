@@ -76,9 +76,7 @@ def site(project):
 
 
 class Page:
-    """One pre-processed notebook: its markdown, the syntax tree pandoc makes of it, its
-    figures.
-    """
+    "One pre-processed notebook: markdown, pandoc's tree, figures."
 
     def __init__(self, path, name):
         self.cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -212,9 +210,7 @@ def test_opens_with_title_and_claim(page):
 
 @on_every_page
 def test_a_linked_name_has_one_home(page, site):
-    """nbdev links a name in backticks to a module that defines it; of two it takes the
-    one that comes last.
-    """
+    "Of two modules that define a name nbdev links the last."
     for word in re.findall(
         rf"\[`([\w.]+)(?:\(\))?`\]\({re.escape(HOST)}[\w/]+\.html#", site[page].markdown
     ):
@@ -271,9 +267,7 @@ def test_no_stray_markup(page, site):
 
 @on_every_page
 def test_formulas_read_the_same_everywhere(page, site):
-    """No macros and no numbering commands: the same source is read by Jupyter, GitHub,
-    Colab and MathJax.
-    """
+    "No macros and no numbering: Jupyter, GitHub, MathJax."
     for kind, formula in site[page].of("Math"):
         assert not re.search(
             r"\\(label|eqref|tag|def|newcommand|require)\b", formula
@@ -288,9 +282,7 @@ def test_formulas_read_the_same_everywhere(page, site):
 
 @on_every_page
 def test_lists_are_meant(page, site):
-    """`(i)` or `B.` at the beginning of a line makes a list of roman numbers or
-    letters; write `*(i)*`.
-    """
+    "`(i)` at the beginning of a line makes a list; write `*(i)*`."
     for (start, style, _), items in site[page].of("OrderedList"):
         assert style["t"] in ("Decimal", "DefaultStyle"), words(items)[:80]
 
@@ -434,9 +426,7 @@ def test_outputs_are_fit_to_print(page):
 
 @on_every_page
 def test_headings_do_not_jump(page, site):
-    """Title, sections, documented functions: no level is left out (titles of callouts
-    are not headings).
-    """
+    "No level is left out; titles of callouts are not headings."
     callouts = {
         id(n)
         for d in site[page].nodes

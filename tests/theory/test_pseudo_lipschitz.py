@@ -55,9 +55,7 @@ def test_a_million_pairs(φ, size=10**6):
 @pytest.mark.power("pairs on either side of a kink, down to neighbouring floats")
 @every
 def test_kinks_and_exact_pairs(φ):
-    """Pairs on and around the places where something happens, down to neighbouring
-    floats.
-    """
+    "Pairs around the places where something happens."
     points = np.array([0.0, 0.01, 1.0, 2**0.5, 100.0])
     points = np.concatenate(
         [
@@ -244,9 +242,7 @@ def test_proposition_6(f, seed):
 
 @pytest.mark.power("growth forgotten, orders not added")
 def test_wrong_constants_are_caught():
-    """Without the growth of the inner function, or with the orders not added, the
-    composition rules are false.
-    """
+    "Without the inner growth, or orders not added, rules fail."
     f = compose(quadratic, compose(quadratic, softplus))
     assert f.order == 4
     assert break_pseudo_lipschitz(f, order=3, size=10**5, rng=0)[0] > 1

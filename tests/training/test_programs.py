@@ -52,9 +52,7 @@ def from_its_start(name, **how):
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.long
 def test_the_path_is_that_of_torch(name, how):
-    """From one explicit start, twenty steps: torch's autograd, explicit matrices,
-    revealed ones.
-    """
+    "Twenty steps: torch's autograd, explicit and revealed matrices."
     truth = STORED[f"{name}, {how}"]
     assert abs(truth[-1] - truth[0]).max() > 0.3  # it moved
     for dense in (True, False):
@@ -322,9 +320,7 @@ def test_a_loss_says_what_its_targets_are():
 @pytest.mark.parametrize("norm, final", [("pre", True), (None, False)])
 @pytest.mark.long
 def test_gradients_are_those_of_the_chain(norm, final, size=2_000):
-    """Whole transformers: ★ the chain of Gram matrices and the program, at one finite
-    width.
-    """
+    "Transformers: ★ the chain and the program, at one width."
     net = Transformer.uniform(
         np.eye(4) + 0.3,
         layers=2,
@@ -539,9 +535,7 @@ def test_other_kernels_are_not():
 @pytest.mark.slow
 @pytest.mark.power("kernels 2 % off; outputs' covariances 10 % off")
 def test_gates_norms_and_tied_matrices_at_infinite_width(n=1024, size=150):
-    """Products of several slopes are averaged over points, with their error; a wide
-    network agrees.
-    """
+    "Averages over points, with their error; a wide network agrees."
     from infattn_nb.netsor import lstm
 
     p = Program()
@@ -645,9 +639,7 @@ def test_rates_by_matrix(η=0.05):
 
 
 def test_a_long_run_is_announced(monkeypatch, capfd):
-    """On a terminal by its bar, elsewhere by a warning, from ten seconds or half of the
-    memory on.
-    """
+    "By its bar or a warning, from ten seconds or half the memory on."
     p, fs = small()
     fit = partial(train, p, fs, Y, width=16, steps=2, size=2, rng=0)
     with warnings.catch_warnings(action="error"):
@@ -675,9 +667,7 @@ def test_a_long_run_is_announced(monkeypatch, capfd):
 
 
 def test_questions_leave_no_trace_and_agree():
-    """Asked twice, or after another question, the same answer; what was seen is what is
-    asked.
-    """
+    "Asked twice, or after another question, the same answer."
     p, fs = small()
     run = quiet(p, fs, Y, width=48, steps=6, rng=0, dense=False)
     before = run.values(fs)
@@ -772,9 +762,7 @@ def test_blocks_of_networks_do_not_depend_on_who_computes(monkeypatch):
 
 
 def test_the_same_seed_gives_the_same_bytes_however_the_program_lies_in_memory():
-    """Matrices that become explicit on the way draw what is left of them, in the order
-    of the program.
-    """
+    "What is left of a matrix is drawn in the program's order."
 
     def run():
         p, fs, _ = watched_program("two blocks")
@@ -854,9 +842,7 @@ def test_a_function_of_ones_own_has_slopes():
 
 
 def test_a_pass_does_not_name_its_nodes(monkeypatch):
-    """The names of all nodes are found together: to ask for one at every node made a
-    step of thousands of nodes take minutes.
-    """
+    "To ask for a name at every node took minutes."
     p, fs, _ = watched_program("two blocks")
     monkeypatch.setattr(
         Program, "names", lambda self: pytest.fail("a name was asked for")
@@ -877,9 +863,7 @@ def test_a_pass_does_not_name_its_nodes(monkeypatch):
 
 
 def explicit_start(p, blocks, r, X):
-    """The matrices of benchmarks/explicit.py as those of `Transformer.program`: heads
-    one by one.
-    """
+    "The matrices of benchmarks/explicit.py, heads one by one."
     named = {W.name: W for W in p.matrices}
     n = r.shape[1]
     start = {p.readouts[0]: r.copy()} | dict(zip(p.nodes[0], X.reshape(12, n).copy()))
@@ -892,9 +876,7 @@ def explicit_start(p, blocks, r, X):
 
 
 def test_the_other_sides_of_the_benchmark_are_the_same_network(n=16, passes=6):
-    """Two blocks in numpy by hand, in torch if it is there, and as a program: one path
-    of losses.
-    """
+    "In numpy by hand, in torch, and as a program: one path."
     p, fs = programs.transformer()
     drawn = explicit.drawn(n, 3)
     start = explicit_start(p, *drawn)

@@ -1,6 +1,4 @@
-"""Attention of a block: wide heads, rotary scores, groups, masks and norms of queries
-and keys.
-"""
+"Attention of a block: wide heads, rotary scores, groups, masks, norms."
 
 import tracemalloc
 from dataclasses import replace
@@ -36,9 +34,7 @@ WIDE = dict(
 @pytest.mark.parametrize("name", nightly(WIDE, *set(WIDE) - {"both"}))
 @pytest.mark.long
 def test_wide_heads(name):
-    """m = ∞ has the law of m = 4096: Gaussian scores of the covariance that rotary
-    positions and norms leave them.
-    """
+    "m = ∞ has the law of m = 4096: Gaussian scores."
     a = SelfAttention(2, 4096, var_q=2.0, **WIDE[name])
     if (
         a.rotary and a.rotary.frequencies
@@ -159,9 +155,7 @@ def test_a_group_per_head_is_no_group():
 @pytest.mark.power("distribution functions .07 apart")
 @pytest.mark.parametrize("m", (3, 12))
 def test_queries_and_keys_of_a_record(m):
-    """QQᵀ, KKᵀ and QKᵀ have jointly the law of explicit queries and keys, though only
-    their inner products were drawn.
-    """
+    "QQᵀ, KKᵀ, QKᵀ jointly, though only inner products were drawn."
     N, R = 4000, np.linalg.cholesky(COV)
     a = SelfAttention(2, m, 1, var_q=2.0, var_k=0.5)
     r = a.forward(
@@ -189,9 +183,7 @@ def test_queries_and_keys_of_a_record(m):
 
 @pytest.mark.power("six standard errors of 300 networks with 64 heads, 2 % of a mean")
 def test_kernel_of_a_modern_block():
-    """The kernel is the mean of what networks with many heads do, rotary positions,
-    caps and all.
-    """
+    "The mean of networks with many heads, positions and caps."
     t = net(
         SelfAttention(
             64, np.inf, 4, rotary=Rotary(10.0), softcap=3.0, mask="causal", var_q=4.0
@@ -211,9 +203,7 @@ def test_kernel_of_a_modern_block():
 
 @pytest.mark.parametrize("strength", (1.0, 1e6))
 def test_masked_scores_weigh_nothing(strength):
-    """The softmax that spares masked scores their underflow is the softmax, to the last
-    bit; so are its entropies.
-    """
+    "The softmax that spares them is the softmax, to the last bit."
     mask = np.tri(6, dtype=bool)[::-1].copy()
     R = np.random.default_rng(0).standard_normal((5, 6, 6))
     for m in (4, np.inf):

@@ -18,9 +18,7 @@ from infattn_nb.transformer import embedding_cov, text_labels
 
 
 def compared(gram, scores, c):
-    """What is compared: Gram entries, products of them across blocks, scores, products
-    of scores of two heads.
-    """
+    "Gram entries and scores, and products across blocks and heads."
     upper = np.triu_indices(gram.shape[-1])
     seen = [gram[..., *upper], gram[:, -1, 0] * gram[:, 1, 0]]
     return (
@@ -257,9 +255,7 @@ def test_records(name, n):
 @pytest.mark.power("distribution functions .07 apart")
 @pytest.mark.parametrize("n", (12, np.inf))
 def test_texts_do_not_see_each_other(n):
-    """A text beside others has the law that it has alone; a mask made by hand says the
-    same.
-    """
+    "A text beside others is as alone; so with a mask by hand."
     texts = [list("abc"), list("ba")]
     C, labels = embedding_cov(texts, 1.0, 0.3), text_labels(texts)
     blocks = [

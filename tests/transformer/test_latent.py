@@ -1,6 +1,4 @@
-"""Latent attention, forward and backward, against modules of transformers whose weights
-are drawn.
-"""
+"Latent attention, both passes, against modules of transformers."
 
 from dataclasses import replace
 from functools import lru_cache
@@ -232,9 +230,7 @@ def gram(x):
 @pytest.mark.torch
 @pytest.mark.power("a mean 5 % too large")
 def test_backward_is_the_gradient_given_the_record(size=3000):
-    """Exactly where it is known; what the matrices of keys and values leave open has
-    the same mean of squares.
-    """
+    "Exactly where it is known, in mean squares elsewhere."
     rng = np.random.default_rng(2)
     R = np.broadcast_to(np.linalg.cholesky(G + 0.2 * np.eye(S)), (size, S, S))
     C = np.broadcast_to(rng.standard_normal((S, 2)), (size, S, 2))

@@ -189,9 +189,7 @@ def test_entropy_of_scores():
     ids=["attention", "mlp"],
 )
 def test_a_million_coordinates(t):
-    """Infinity is the last width: with heads of fixed width, n = 10⁶ is not
-    distinguished from it.
-    """
+    "Infinity is the last width: n = 10⁶ is not told from it."
     a, b = (
         t.chain(np.inf, 6000, 0, coords=1),
         t.chain(10**6, 6000 if t.blocks[0].feedforward is None else 1500, 1, coords=1),
@@ -211,9 +209,7 @@ def test_a_million_coordinates(t):
 @pytest.mark.power("distribution functions .07 apart")
 @pytest.mark.parametrize("m", (None, 4))
 def test_one_layer_is_attention(m):
-    """Without norms and MLP one block is x + y with the y of `Attention`, at finite and
-    infinite width.
-    """
+    "Without norms and MLP one block is x + y of `Attention`."
     layer = Attention(
         Tokens(4, identity, COV), heads=3, head_width=m, var_q=2.0, var_v=0.5
     )
@@ -289,9 +285,7 @@ def test_spread_shrinks_like_the_root_of_heads():
 @pytest.mark.power("six standard errors, about 1 %; a forgotten overlap by far")
 @pytest.mark.parametrize("s, τ, ρ", [(4, 2.0, 0.3), (16, 6.0, 0.7)])
 def test_equally_distant_tokens(s, τ, ρ):
-    """One branch adds ρ + (1 − ρ) times participation ratio or overlap, on average over
-    heads.
-    """
+    "A branch adds ρ + (1 − ρ) × participation ratio or overlap."
     t = Transformer.uniform(
         (1 - ρ) * np.eye(s) + ρ,
         layers=1,
@@ -319,9 +313,7 @@ def test_equally_distant_tokens(s, τ, ρ):
 @pytest.mark.parametrize("n", (np.inf, 64))
 @pytest.mark.long
 def test_deep_and_steep(n):
-    """A hundred blocks, scores of standard deviation 50: finite, and one token takes
-    (nearly) all.
-    """
+    "A hundred blocks, scores of sd 50: one token takes (nearly) all."
     y = Transformer.uniform(
         embedding_cov(range(8)), layers=100, heads=2, var_q=50.0, var_k=50.0
     ).chain(n, 4, 0, scores=True)

@@ -75,9 +75,7 @@ def sample(name, size, rng, broken=None):
 @pytest.mark.parametrize("name", nightly(BY_HAND, *set(BY_HAND) - {*EXPLICIT}))
 @pytest.mark.long
 def test_gradients_are_those_of_explicit_networks(name, seed=0):
-    """The same cases as torch's, whose side is stored: two daily, one of them with a
-    mistake in its softmax.
-    """
+    "Torch's cases; a mistake in the softmax is seen."
     c = case(name)
     ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
     theirs = sample(name, 1500, np.random.default_rng(seed + 1))
@@ -115,9 +113,7 @@ OFTEN = {
 @pytest.mark.parametrize("name", nightly(CASES, *set(CASES) - OFTEN))
 @pytest.mark.long
 def test_all_coordinates(whole, monkeypatch, name, seed=0):
-    """The same laws where all n coordinates of the stream are followed; without what is
-    known of them it is seen.
-    """
+    "All n coordinates followed: the same laws; less is seen."
     c = case(name)
     ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
     assert smallest(stored(name), ours) > LEVEL
@@ -188,9 +184,7 @@ NARROW = {
 @pytest.mark.parametrize("name", NARROW)
 @pytest.mark.long
 def test_narrow_networks(monkeypatch, name, seed=0):
-    """Widths at which frames of tokens and of what is added do not fit: against
-    explicit networks, and those with a mistake.
-    """
+    "Where frames do not fit: explicit networks, and mistakes."
     monkeypatch.setitem(CASES, name, NARROW[name])
     c = case(name)
     ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
@@ -225,9 +219,7 @@ def test_factors_of_long_and_short_texts(s):
 @pytest.mark.parametrize("norm", ("pre", "post", "output", "sandwich", None))
 @pytest.mark.parametrize("kind", ("layer", "rms"))
 def test_limit_has_twins(norm, kind):
-    """At n = m = ∞ queries and keys, and values and outputs, get gradients of the same
-    norm, network by network.
-    """
+    "At n = m = ∞ q and k, v and o have gradients of one norm."
     own = dict(var_q=3.0, var_k=0.5, var_v=2.0, var_o=0.7, score_scale=1.3)
     heads = SelfAttention(2, softcap=3.0, mask="causal", **own)
     about = dict(norm=Norm(kind), branch_scale=0.8)
