@@ -295,17 +295,9 @@ def test_cluster_with_a_worker_killed():
         distributed.Client(cluster) as client,
     ):
         assert len(client.nthreads()) == 2
-        result = by(
-            client.get_executor(),
-            law.fold,
-            partial(np.sum, axis=0),
-            size,
-            rng=0,
-            combine=combine,
-        )
-        np.testing.assert_array_equal(
-            result, law.fold(partial(np.sum, axis=0), size, rng=0)
-        )
+        total = partial(law.fold, partial(np.sum, axis=0), size, rng=0)
+        result = by(client.get_executor(), total, combine=combine)
+        np.testing.assert_array_equal(result, total())
         assert killed[0] not in client.run(os.getpid).values()
         tables = [
             by(workers, sweep, "fig2a", trials=2, samples=64)

@@ -363,18 +363,9 @@ def test_one_layer_trains_as_its_recursion(factor, size=2_000, m=4, n=8):
     d, s, P, steps, rate = 3, 3, 2, 6, 0.05
     X = np.random.default_rng(0).standard_normal((P, s, d))
     y = np.array([1.0, -1.0])
-    model = AttentionDescent(
-        1,
-        1.5,
-        0.8,
-        head_width=m,
-        learning_rate=rate,
-        max_iter=steps,
-        n_networks=size,
-        random_state=0,
-        tol=0.0,
-        mask="causal",
-    ).fit(X, y)
+    how = dict(learning_rate=rate, max_iter=steps, tol=0.0, mask="causal")
+    how |= dict(head_width=m, n_networks=size, random_state=0)
+    model = AttentionDescent(1, 1.5, 0.8, **how).fit(X, y)
     p = Program()
     tokens = [p.inputs(np.eye(s)) for _ in range(P)]
     Q, K, V = (
@@ -390,19 +381,9 @@ def test_one_layer_trains_as_its_recursion(factor, size=2_000, m=4, n=8):
         for i, x in enumerate(tokens)
         for j, z in enumerate(x)
     }
+    how = dict(width=n, learning_rate=factor * rate, steps=steps, size=size, rng=1)
     for dense in (None, False)[: 1 + (factor == 1)]:
-        ours = quiet(
-            p,
-            fs,
-            y,
-            width=n,
-            learning_rate=factor * rate,
-            steps=steps,
-            size=size,
-            rng=1,
-            init=start,
-            dense=dense,
-        )
+        ours = quiet(p, fs, y, init=start, dense=dense, **how)
         p_value = least_p(
             *columns([(model.loss_, ours.loss), (model.values(X), ours.outputs[:, -1])])
         )

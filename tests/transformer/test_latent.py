@@ -14,23 +14,10 @@ from infattn_nb.transformer.parts import Cotangent
 
 G = embedding_cov([0, 1, 0, 2], 1.0, 0.3)
 S, N = len(G), 12
-LATENT = LatentAttention(
-    heads=8,
-    keys=6,
-    queries=5,
-    head_width=2,
-    rotary_width=2,
-    value_width=3,
-    mask="causal",
-    norm=Norm("rms", 1e-6),
-    var_dkv=0.7,
-    var_kr=30.0,
-    var_dq=1.3,
-    var_q=3.0,
-    var_k=0.1,
-    var_v=0.8,
-    var_o=1.2,
-)
+SIZES = dict(heads=8, keys=6, queries=5, head_width=2, rotary_width=2, value_width=3)
+VAR = dict(dkv=0.7, kr=30.0, dq=1.3, q=3.0, k=0.1, v=0.8, o=1.2)
+VAR = {f"var_{k}": v for k, v in VAR.items()}
+LATENT = LatentAttention(mask="causal", norm=Norm("rms", 1e-6), **SIZES, **VAR)
 PLAIN = replace(LATENT, queries=None)
 KINDS = {
     "deepseek_v3": "DeepseekV3",

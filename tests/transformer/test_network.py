@@ -27,53 +27,22 @@ COV = (lambda A: A @ A.T / 6)(rng.standard_normal((4, 6)))
 # two tokens, twice each
 TWICE = np.ones((4, 4)) * 0.5 + 0.5 * np.kron(np.eye(2), np.ones((2, 2)))
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
+net = Transformer.uniform
+two = partial(net, COV, layers=2)
+BIASES = dict(var_b1=0.5, var_b2=0.3)
+POST, RANDOM = dict(norm_placement="post"), dict(random_embeddings=True)
+RMS = dict(kind="rms", eps=0.1, activation=tanh)
+RMS_AFTER = dict(kind="rms", eps=0.0, activation=silu, var_q=[0.1, 9.0])
 CASES = dict(
-    pre=(Transformer.uniform(COV, 0.3, 2, heads=2, mask="causal"), 12),
+    pre=(two(0.3, heads=2, mask="causal"), 12),
     post=(
-        Transformer.uniform(
-            COV,
-            [0.5, 0, -0.5, 1],
-            2,
-            heads=3,
-            norm_placement="post",
-            activation=relu,
-            ff=2,
-            final_norm=True,
-        ),
+        two([0.5, 0, -0.5, 1], heads=3, activation=relu, ff=2, final_norm=True, **POST),
         12,
     ),
-    rms=(
-        Transformer.uniform(
-            COV,
-            0.5,
-            2,
-            heads=2,
-            kind="rms",
-            eps=0.1,
-            activation=tanh,
-            mask=MASK,
-            var_b1=0.5,
-            var_b2=0.3,
-        ),
-        8,
-    ),
-    postrms=(
-        Transformer.uniform(
-            COV,
-            0.5,
-            2,
-            heads=4,
-            norm_placement="post",
-            kind="rms",
-            eps=0.0,
-            activation=silu,
-            var_q=[0.1, 9.0],
-            var_1=[2.0, 0.5],
-        ),
-        8,
-    ),
+    rms=(two(0.5, heads=2, mask=MASK, **RMS, **BIASES), 8),
+    postrms=(two(0.5, heads=4, var_1=[2.0, 0.5], **RMS_AFTER, **POST), 8),
     bare=(
-        Transformer.uniform(
+        net(
             0.2 * COV,
             0.0,
             2,
@@ -85,39 +54,13 @@ CASES = dict(
         ),
         7,
     ),
-    one=(Transformer.uniform(TWICE, 0.2, 2, heads=1, random_embeddings=True), 6),
-    narrow=(
-        Transformer.uniform(
-            COV, 0.3, 2, heads=3, random_embeddings=True, ff=1, eps=0.01
-        ),
-        3,
-    ),
-    least=(
-        Transformer.uniform(
-            COV,
-            0.3,
-            1,
-            heads=1,
-            random_embeddings=True,
-            kind="rms",
-            activation=identity,
-        ),
-        1,
-    ),
-    tight=(Transformer.uniform(COV, 0.3, 2, heads=1, head_width=2), 5),
-    twice=(
-        Transformer.uniform(
-            TWICE, 0.3, 2, heads=2, norm_placement="post", random_embeddings=True
-        ),
-        4,
-    ),
-    few=(
-        Transformer.uniform(
-            COV, 0.3, 2, heads=2, activation=relu, ff=0.5, var_b1=0.5, var_b2=0.3
-        ),
-        8,
-    ),  # fewer hidden units than coordinates
-    blind=(Transformer.uniform(COV, 0.3, 2, heads=2, mask=~np.eye(4, dtype=bool)), 8),
+    one=(net(TWICE, 0.2, 2, heads=1, **RANDOM), 6),
+    narrow=(two(0.3, heads=3, ff=1, eps=0.01, **RANDOM), 3),
+    least=(net(COV, 0.3, 1, heads=1, kind="rms", activation=identity, **RANDOM), 1),
+    tight=(two(0.3, heads=1, head_width=2), 5),
+    twice=(net(TWICE, 0.3, 2, heads=2, **POST, **RANDOM), 4),
+    few=(two(0.3, heads=2, activation=relu, ff=0.5, **BIASES), 8),
+    blind=(two(0.3, heads=2, mask=~np.eye(4, dtype=bool)), 8),
 )
 
 
