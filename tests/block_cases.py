@@ -7,9 +7,7 @@ from infattn_nb import Block, Transformer
 
 
 def agree(pairs, level=1e-6):
-    """Both sides of each pair (N, …), (M, …) have one law, entry by entry; returns the
-    least p over the level.
-    """
+    "The least p over the level: both sides of each pair (N, …), (M, …) have one law."
     return least_p(*columns(pairs)) / level
 
 

@@ -9,17 +9,15 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # the tests run side by side, one process per processor
+# the tests run side by side, one process per processor
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["MPLBACKEND"] = "agg"
 
 import numpy as np
 import pytest
 
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # a run in the background may have been made to ignore it; its children heed it too
+# a run in the background may have been made to ignore it; its children heed it too
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BEYOND_THEOREM = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
@@ -109,9 +107,7 @@ def nightly(cases, *dear):
 
 
 def distance(x, y):
-    """Kolmogorov's and Smirnov's, of two sorted samples: largest at, or just before, a
-    point of the shorter.
-    """
+    "Kolmogorov's and Smirnov's, of two sorted samples: near a point of the shorter."
     at = min(x, y, key=len)
     return max(
         abs(
@@ -128,18 +124,15 @@ def least_p(a, b):
     enough.
     """
     a, b = np.sort(a.T), np.sort(b.T)
-    from scipy.stats import (
-        ks_2samp,
-    )  # here: the process that hands out the tests need not wait for it
+    # here: the process that hands out the tests need not wait for it
+    from scipy.stats import ks_2samp
 
     k = np.argmax([distance(x, y) for x, y in zip(a, b, strict=True)])
     return len(a) * ks_2samp(a[k], b[k], method="asymp").pvalue
 
 
 def columns(pairs):
-    """Pairs of arrays (N, …), (M, …) as two tables (N, k), (M, k), without entries that
-    never move.
-    """
+    "Pairs (N, …), (M, …) as tables (N, k), (M, k), without entries that never move."
     a, b = (
         np.concatenate([x.reshape(len(x), -1) for x in side], axis=1).round(9)
         for side in zip(*pairs, strict=True)

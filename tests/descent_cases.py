@@ -21,6 +21,4 @@ def softmax(G):
 
 
 LABELS = np.array(["a", "b"] * 3)
-
-
 SMALL = dict(n_networks=3, max_iter=50, random_state=0)

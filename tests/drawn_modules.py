@@ -7,11 +7,7 @@ from with_transformers import torch, transformers
 from infattn_nb import from_torch
 
 nn, F = torch.nn, torch.nn.functional
-
-
 n, H, L, V = 32, 4, 2, 40
-
-
 TEXT = [3, 4, 4, 5, 6, 7]
 
 
@@ -128,8 +124,6 @@ def read(module, tokens=TEXT, roles=(), **more):
 SMALL = dict(
     hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
 )
-
-
 LAWS = dict(
     buffer=dict(positions="buffer"),
     frozen=dict(positions="frozen"),

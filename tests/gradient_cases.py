@@ -1,6 +1,4 @@
-"""Networks whose gradients are compared with torch's, and the statistics that are
-compared.
-"""
+"Networks whose gradients are compared with torch's, and by what."
 
 import numpy as np
 
@@ -15,26 +13,17 @@ def feedforward(**k):
     return dict(units=2, activation="gelu") | k
 
 
-ALIBI = np.stack(
-    [
-        -slope * abs(np.subtract.outer(np.arange(S), np.arange(S)))
-        for slope in (0.5, 0.25, 0.125)
-    ]
-)
-
+FAR = abs(np.subtract.outer(np.arange(S), np.arange(S)))
+ALIBI = -np.array([0.5, 0.25, 0.125])[:, None, None] * FAR
 CASES = {
-    "pre": dict(
-        n=32, layers=2, attention=attention(heads=4), ff=feedforward(), final=True
-    ),
+    "pre": dict(n=32, attention=attention(heads=4), ff=feedforward(), final=True),
     "one strong head": dict(
         n=16,
-        layers=2,
         attention=attention(heads=1, var_q=16.0, var_k=4.0, var_o=16.0),
         final=True,
     ),
     "rms, causal, relu": dict(
         n=24,
-        layers=2,
         attention=attention(mask="causal"),
         ff=feedforward(activation="relu"),
         kind="rms",
@@ -42,14 +31,12 @@ CASES = {
     ),
     "post, strong": dict(
         n=16,
-        layers=2,
         norm_placement="post",
         attention=attention(heads=1, var_q=16.0, var_o=16.0),
         ff=feedforward(),
     ),
     "post, rms, final": dict(
         n=20,
-        layers=2,
         norm_placement="post",
         kind="rms",
         attention=attention(var_q=4.0),
@@ -59,14 +46,12 @@ CASES = {
     ),
     "no norm, biases": dict(
         n=16,
-        layers=2,
         norm_placement=None,
         attention=attention(heads=1, var_q=16.0, var_o=1.0),
         ff=feedforward(activation="tanh", var_b1=0.5, var_b2=0.3),
     ),
     "output": dict(
         n=18,
-        layers=2,
         norm_placement="output",
         attention=attention(heads=3, var_q=4.0),
         ff=feedforward(),
@@ -76,7 +61,6 @@ CASES = {
     ),
     "sandwich": dict(
         n=24,
-        layers=2,
         norm_placement="sandwich",
         kind="rms",
         attention=attention(softcap=1.5, var_q=9.0),
@@ -85,7 +69,6 @@ CASES = {
     ),
     "parallel, rotary": dict(
         n=32,
-        layers=2,
         parallel=True,
         attention=attention(heads=2, var_q=4.0, rotary=dict(share=0.5)),
         ff=feedforward(units=1),
@@ -93,7 +76,6 @@ CASES = {
     ),
     "groups, qk norm, rotary": dict(
         n=24,
-        layers=2,
         kind="rms",
         attention=attention(
             heads=4,
@@ -108,7 +90,6 @@ CASES = {
     ),
     "groups, bias, own width": dict(
         n=16,
-        layers=2,
         attention=attention(heads=3, groups=1, head_width=7, var_q=4.0, bias=ALIBI),
         final=False,
     ),
@@ -121,14 +102,12 @@ CASES = {
     ),
     "least width": dict(
         n=2 * S + 1,
-        layers=2,
         attention=attention(heads=1, var_q=4.0),
         ff=feedforward(units=1),
         final=True,
     ),
     "GPT-2": dict(
         n=48,
-        layers=2,
         module="gpt2",
         attention=attention(heads=4, mask="causal", var_q=2.0, var_k=2.0, var_o=0.5),
         ff=feedforward(units=4, activation="gelu_tanh", var_2=0.5),
@@ -137,7 +116,6 @@ CASES = {
     ),
     "Llama": dict(
         n=32,
-        layers=2,
         module="llama",
         kind="rms",
         eps=1e-6,
@@ -150,7 +128,6 @@ CASES = {
     ),
     "torch's encoder": dict(
         n=16,
-        layers=2,
         module="encoder",
         norm_placement="post",
         attention=attention(heads=2, var_q=4.0, var_o=4.0),
@@ -158,7 +135,6 @@ CASES = {
     ),
     "norm of all queries": dict(
         n=16,
-        layers=2,
         kind="rms",
         attention=attention(
             heads=4,
@@ -173,7 +149,6 @@ CASES = {
     ),
     "clipped": dict(
         n=16,
-        layers=2,
         kind="rms",
         attention=attention(
             heads=4,
@@ -188,12 +163,8 @@ CASES = {
     ),
 }
 
-INDEPENDENT = (
-    "one strong head",
-    "post, strong",
-    "no norm, biases",
-    "torch's encoder",
-)  # where fresh transposed matrices must be seen
+# where fresh transposed matrices must be seen
+INDEPENDENT = ("one strong head", "post, strong", "no norm, biases", "torch's encoder")
 
 
 def informative(key):
@@ -203,21 +174,9 @@ def informative(key):
 
 def case(name):
     "A case with its defaults."
-    return (
-        dict(
-            norm_placement="pre",
-            kind="layer",
-            eps=1e-5,
-            ff=None,
-            parallel=False,
-            skip=1.0,
-            branch=1.0,
-            final=False,
-            readout="all",
-            module=None,
-        )
-        | CASES[name]
-    )
+    usual = dict(layers=2, norm_placement="pre", kind="layer", eps=1e-5, ff=None)
+    usual |= dict(parallel=False, skip=1.0, branch=1.0, final=False, readout="all")
+    return usual | dict(module=None) | CASES[name]
 
 
 def embeddings(n, seed=1):

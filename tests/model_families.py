@@ -1,6 +1,4 @@
-"""Small shapes of the families of transformers that are read, for tests in
-tests/external.
-"""
+"Small shapes of the families that are read, for tests/external."
 
 import numpy as np
 from with_transformers import torch, transformers
@@ -19,7 +17,6 @@ def _clipped_at_infinity(own):
 
 _OF_DBRX = transformers.models.dbrx.modeling_dbrx.DbrxAttention
 _OF_DBRX.__init__ = _clipped_at_infinity(_OF_DBRX.__init__)
-
 n = 48
 BASE = dict(
     vocab_size=24,
@@ -34,6 +31,14 @@ BASE = dict(
 )
 GROUPED = dict(num_key_value_heads=2)
 CLIPPED = dict(clip_qkv=0.6)
+OF_QWEN = GROUPED | dict(
+    num_experts=6,
+    num_experts_per_tok=2,
+    moe_intermediate_size=72,
+    num_hidden_layers=3,
+    mlp_only_layers=[1],
+    initializer_range=0.2,
+)
 FAMILIES = dict(
     gpt2=dict(n_embd=n, n_layer=2, n_head=4),
     bert={},
@@ -76,16 +81,7 @@ FAMILIES = dict(
     bloom=dict(n_layer=2, n_head=4),
     mixtral=GROUPED
     | dict(num_local_experts=5, num_experts_per_tok=2, sliding_window=3),
-    qwen3_moe=GROUPED
-    | dict(
-        head_dim=12,
-        num_experts=6,
-        num_experts_per_tok=2,
-        moe_intermediate_size=72,
-        num_hidden_layers=3,
-        mlp_only_layers=[1],
-        initializer_range=0.2,
-    ),
+    qwen3_moe=OF_QWEN | dict(head_dim=12),
     olmoe=GROUPED | dict(num_experts=6, num_experts_per_tok=3),
     gpt_oss=GROUPED
     | dict(
@@ -119,16 +115,7 @@ FAMILIES = dict(
     granitemoe=GROUPED
     | dict(num_local_experts=4, num_experts_per_tok=2, attention_multiplier=0.3),
     phimoe=GROUPED | dict(num_local_experts=5, num_experts_per_tok=2),
-    qwen2_moe=GROUPED
-    | dict(
-        num_experts=6,
-        num_experts_per_tok=2,
-        moe_intermediate_size=72,
-        shared_expert_intermediate_size=40,
-        num_hidden_layers=3,
-        mlp_only_layers=[1],
-        initializer_range=0.2,
-    ),
+    qwen2_moe=OF_QWEN | dict(shared_expert_intermediate_size=40),
     glm4_moe=GROUPED
     | dict(
         head_dim=12,
@@ -201,7 +188,6 @@ BODIES = dict(  # behind given tokens: entries, and the part that receives the t
     },
 )
 FAMILIES |= BODIES
-
 MIXTURES = tuple(
     "mixtral qwen3_moe olmoe gpt_oss granitemoe phimoe "
     "qwen2_moe glm4_moe ernie4_5_moe dbrx llama4_text".split()
@@ -229,7 +215,6 @@ LATENTS = dict(  # of which configs alone are read
     | dict(topk_method="group_limited_greedy", initializer_range=0.2),
     minicpm3=LATENT | dict(initializer_range=0.25),
 )
-
 RENAMED = (  # whose parts other families have too: nightly
     "exaone4 seed_oss ministral deit vit_mae dinov2 clip_vision_model hubert "
     "audio-spectrogram-transformer clip_text_model granitemoe"

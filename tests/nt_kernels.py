@@ -16,9 +16,8 @@ from neural_tangents import stax  # after the configuration
 
 FILE = Path(__file__).parent / "data/ntk.npz"
 Σ = np.array([[1.0, 0.5, 0.2], [0.5, 1.2, -0.3], [0.2, -0.3, 0.8]])
-X = (
-    np.linalg.cholesky(Σ) * 3**0.5
-)  # Gram matrix Σ: nt divides by the number of features
+# Gram matrix Σ: nt divides by the number of features
+X = np.linalg.cholesky(Σ) * 3**0.5
 
 
 def dense(var=1.7):

@@ -1,6 +1,4 @@
-"""Five programs that are trained, for tests/training/test_programs.py and torch's side
-of it, tests/torch_programs.py.
-"""
+"Five programs that are trained, here and by torch (tests/torch_programs.py)."
 
 import numpy as np
 
@@ -115,7 +113,5 @@ def watched_program(name):
 
 
 def quantiles(x):
-    """Every fiftieth order statistic of each column of (N, k), in single precision:
-    (N/50, k).
-    """
+    "Every fiftieth order statistic of (N, k), in single precision: (N/50, k)."
     return np.sort(x.round(9), axis=0)[EVERY // 2 - 1 :: EVERY].astype(np.float32)

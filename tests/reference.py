@@ -26,9 +26,7 @@ def normed_back(norm, X, d):
 
 
 def embeddings(t, n, size, rng):
-    """As many texts as networks: coordinates drawn, or exactly of the given mean and
-    covariance.
-    """
+    "As many as networks: drawn, or exactly of the mean and covariance."
     Z = rng.standard_normal((size, len(t.cov), n))
     if not t.random_embeddings:
         Z -= Z.mean(-1, keepdims=True)

@@ -58,9 +58,7 @@ class Wide:
         self.readout = rng.standard_normal((n, D))
 
     def images(self, l):
-        """Of the tokens' coordinates along every path into layer l, as standard normals
-        would have them.
-        """
+        "Of the tokens along every path into layer l, as standard normals have them."
         for path in self.depth.paths(l):
             M = self.E
             for k, h in path:
@@ -111,9 +109,7 @@ class Wide:
         return self.read @ self.readout / np.sqrt(self.n)
 
     def step(self, rows, χ, rate, decay=0.0, momentum=0.0):
-        """Gradient descent on every matrix, after `values`; χ are derivatives by the
-        values.
-        """
+        "Descent on every matrix, after `values`; χ are slopes by the values."
         velocity = self.velocities = getattr(self, "velocities", defaultdict(float))
 
         def move(W, key, slope):
@@ -170,9 +166,7 @@ def data(seed, P=4, s=4, d=3, every=False, causal=True):
 
 
 def next_circuits(state, limit, rows, y, rate, gradient=np.subtract):
-    """Values, and the circuits after a step of plain descent; `gradient(f, y)` is the
-    loss's.
-    """
+    "Values, and the circuits after a step; `gradient(f, y)` is the loss's."
     answer = state.reply(limit, rows)
     slopes = state.slopes(limit, rows, answer, gradient(answer.values, y))
     return answer.values, state.step(limit, slopes, dynamics(rate), None)

@@ -17,9 +17,8 @@ def data(P, s, d, D=None, seed=0, scale=1.0):
     )
 
 
-MANY = dict(
-    n_islands=16, n_particles=128, n_moves=2
-)  # a t-law of 15 degrees of freedom: beyond 10 errors once in 2e7
+# a t-law of 15 degrees of freedom: beyond 10 errors once in 2e7
+MANY = dict(n_islands=16, n_particles=128, n_moves=2)
 
 
 def weights(x, N, mask=None):

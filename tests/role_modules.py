@@ -5,8 +5,6 @@ from with_torch import torch
 from infattn_nb import Rotary, from_torch
 
 nn, F = torch.nn, torch.nn.functional
-
-
 n, H, L, S, V = 32, 4, 3, 6, 40
 
 
@@ -34,9 +32,7 @@ class RMS(nn.Module):
 
 
 def turn_neighbours(x, base=1e4):
-    """Complex numbers of neighbouring coordinates, as llama2.c, lingua and torchtitan
-    have them.
-    """
+    "Complex numbers of neighbouring coordinates, as llama2.c has them."
     m, s = x.shape[-1], x.shape[-2]
     θ = base ** (-torch.arange(0, m, 2, dtype=torch.float64) / m)
     z = torch.view_as_complex(
@@ -227,9 +223,7 @@ class TimmViT(nn.Module):
 
 
 class XTransformers(nn.Module):
-    """Attention and MLP are layers of their own, each with its norm in front of it, in
-    one list.
-    """
+    "Attention and MLP are layers of one list, each with its norm."
 
     def __init__(self):
         super().__init__()
@@ -274,8 +268,6 @@ GPT = dict(
     norm=["transformer.h.*.ln_1", "transformer.h.*.ln_2"],
     final_norm="transformer.ln_f",
 ) | {"1": "transformer.h.*.mlp.c_fc", "2": "transformer.h.*.mlp.c_proj"}
-
-
 LLAMA = dict(
     q="layers.*.attention.wq",
     k="layers.*.attention.wk",
@@ -285,16 +277,12 @@ LLAMA = dict(
     norm=["layers.*.attention_norm", "layers.*.ffn_norm"],
     final_norm="norm",
 ) | {k: f"layers.*.feed_forward.w{k}" for k in "123"}
-
-
 VIT = dict(
     qkv="blocks.*.attn.qkv",
     o="blocks.*.attn.proj",
     norm=["blocks.*.norm1", "blocks.*.norm2"],
     final_norm="norm",
 ) | {"1": "blocks.*.mlp.fc1", "2": "blocks.*.mlp.fc2"}
-
-
 X = dict(
     q="layers.*.1.to_q",
     k="layers.*.1.to_k",
@@ -304,8 +292,6 @@ X = dict(
     final_norm="final_norm",
     norm="layers.*.0.0",
 ) | {"1": "layers.*.1.ff.0.0", "2": "layers.*.1.ff.2"}
-
-
 MIN = GPT | {
     "q": "transformer.h.*.attn.query",
     "k": "transformer.h.*.attn.key",
@@ -315,9 +301,7 @@ MIN = GPT | {
     "2": "transformer.h.*.mlp.2",
 }
 
-
 del MIN["qkv"]
-
 
 SHAPES = {
     "nanoGPT": (NanoGPT, GPT, dict(activation="gelu", mask="causal")),

@@ -29,9 +29,7 @@ class OneToken:
 
 
 def check(estimator, passed, *wording):
-    """More than `passed` checks pass, and none fails but those of `WORDING` and
-    `wording`.
-    """
+    "More than `passed` pass; none fails but those of `WORDING` and `wording`."
     results = check_estimator(estimator, on_fail=None)
     failed = {
         r["check_name"]: repr(r["exception"])

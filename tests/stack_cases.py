@@ -6,8 +6,6 @@ from infattn_nb import Program
 from infattn_nb.nonlinearities import clip, tanh, times
 
 COV = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
-
-
 MASK = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], bool)
 
 

@@ -1,6 +1,4 @@
-"""Dual activations against independent integrals and as matrices that must be
-covariances.
-"""
+"Dual activations against integrals, and as covariances."
 
 import pickle
 from functools import lru_cache, partial
@@ -38,7 +36,6 @@ READY = [
     quadratic,
     step,
 ]
-VARIANCES = [0.0, 1e-8, 1e-2, 1.0, 100.0]
 every = pytest.mark.parametrize("φ", READY, ids=repr)
 
 
@@ -122,9 +119,7 @@ correlations = st.one_of(
 @given(a=st.floats(1e-8, 1e2), b=st.floats(1e-8, 1e2), ρ=correlations)
 @pytest.mark.long
 def test_dual_is_a_covariance(φ, a, b, ρ):
-    """Symmetric, Cauchy–Schwarz, nonnegative diagonal, exact symmetry in (a, b); φ(0)²
-    for no variance.
-    """
+    "Symmetric, Cauchy–Schwarz, diagonal ≥ 0; φ(0)² for no variance."
     c = ρ * np.sqrt(a) * np.sqrt(b)
     K = φ.dual([[a, c], [c, b]])
     assert K[0, 1] == K[1, 0]
@@ -214,16 +209,14 @@ def test_equal_parameters_make_equal_functions():
     assert (
         product(clip(1.0), tanh) == product(clip(1.0), tanh) != product(tanh, clip(1.0))
     )
-    polynomial = Nonlinearity(
-        np.polynomial.Polynomial([0.0, 1.0])
-    )  # callable, but without a hash of its own
+    # callable, but without a hash of its own
+    polynomial = Nonlinearity(np.polynomial.Polynomial([0.0, 1.0]))
     assert polynomial == polynomial
     assert hash(polynomial) == hash(polynomial)
 
 
-SMOOTH_POINTS = np.array(
-    [-3.1, -1.7, -0.4, 0.3, 1.1, 2.9]
-)  # away from the kinks of all of them
+# away from the kinks of all of them
+SMOOTH_POINTS = np.array([-3.1, -1.7, -0.4, 0.3, 1.1, 2.9])
 DIFFERENTIABLE = {
     name: x
     for name, x in PUBLIC.items()
@@ -264,9 +257,7 @@ def test_duals_by_a_mixture_state_an_error(name):
 
 
 def test_gelu_tanh_to_the_last_digits():
-    """Value and slope against extended precision, relative in the lower tail too,
-    where 1 + tanh has no digit left.
-    """
+    "Against extended precision, relative in the lower tail too."
     if np.finfo(np.longdouble).eps > 1e-18:
         pytest.skip("no extended precision here")
     x = np.linspace(-8, 8, 4001)

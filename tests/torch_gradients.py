@@ -68,13 +68,8 @@ class Network:
     "b explicit networks side by side."
 
     def __init__(self, c, b, rng, independent):
-        self.c, self.b, self.rng, self.independent, self.weights = (
-            c,
-            b,
-            rng,
-            independent,
-            {},
-        )
+        self.c, self.b, self.rng = c, b, rng
+        self.independent, self.weights = independent, {}
 
     def normal(self, *shape):
         return torch.from_numpy(self.rng.standard_normal((self.b, *shape)))
@@ -99,25 +94,10 @@ class Network:
         return x + w
 
     def attention(self, u, l):
-        a = (
-            dict(
-                groups=None,
-                head_width=None,
-                rotary=None,
-                qk_norm=None,
-                joint_norm=False,
-                softcap=None,
-                clip=None,
-                mask=None,
-                bias=None,
-                score_scale=1.0,
-                var_q=1.0,
-                var_k=1.0,
-                var_v=1.0,
-                var_o=1.0,
-            )
-            | self.c["attention"]
-        )
+        none = "groups head_width rotary qk_norm joint_norm softcap clip mask bias"
+        one = "score_scale var_q var_k var_v var_o"
+        a = dict.fromkeys(none.split()) | dict.fromkeys(one.split(), 1.0)
+        a |= self.c["attention"]
         H, n = a["heads"], u.shape[-1]
         m, G = a["head_width"] or n // H, a["groups"] or H
         split = lambda x, h: x.reshape(self.b, S, h, m).transpose(1, 2)
@@ -203,73 +183,47 @@ def explicit(c, b, rng, independent=False):
     return streams, {k: torch.stack(v, 1) for k, v in norms.items()}
 
 
+WHOLE = slice(None)
+
+
+def fused(W, n):
+    "Queries, keys and values in one tensor."
+    return {x: (W, slice(i * n, (i + 1) * n)) for i, x in enumerate("qkv")}
+
+
 def module_of(c):
-    """The real thing, and where its matrices are: name -> [(parameter, slice of its
-    output rows, transposed?)] per layer.
-    """
+    "The module, and name -> [(parameter, slice of rows)] per layer."
     import transformers
 
     n, a, f = c["n"], c["attention"], c["ff"]
     k = round(f["units"] * n)
     if c["module"] == "gpt2":
-        m = transformers.GPT2Model(
-            transformers.GPT2Config(
-                vocab_size=S,
-                n_positions=S,
-                n_embd=n,
-                n_layer=c["layers"],
-                n_head=a["heads"],
-                n_inner=k,
-                bos_token_id=0,
-                eos_token_id=0,
-                resid_pdrop=0.0,
-                embd_pdrop=0.0,
-                attn_pdrop=0.0,
-                attn_implementation="eager",
-            )
-        )
+        shape = dict(n_embd=n, n_layer=c["layers"], n_head=a["heads"], n_inner=k)
+        tokens = dict(vocab_size=S, n_positions=S, bos_token_id=0, eos_token_id=0)
+        dropout = {f"{x}_pdrop": 0.0 for x in ("resid", "embd", "attn")}
+        how = shape | tokens | dropout | dict(attn_implementation="eager")
+        m = transformers.GPT2Model(transformers.GPT2Config(**how))
         parts = [
-            dict(
-                q=(b.attn.c_attn.weight, slice(0, n)),
-                k=(b.attn.c_attn.weight, slice(n, 2 * n)),
-                v=(b.attn.c_attn.weight, slice(2 * n, 3 * n)),
-                o=(b.attn.c_proj.weight, slice(None)),
-            )
+            fused(b.attn.c_attn.weight, n)
             | {
-                "1": (b.mlp.c_fc.weight, slice(None)),
-                "2": (b.mlp.c_proj.weight, slice(None)),
+                "o": (b.attn.c_proj.weight, WHOLE),
+                "1": (b.mlp.c_fc.weight, WHOLE),
+                "2": (b.mlp.c_proj.weight, WHOLE),
             }
             for b in m.h
         ]
         m.wpe.weight.data.zero_()
         return m, m.h, parts, 1, lambda x: m(inputs_embeds=x).last_hidden_state
     if c["module"] == "llama":
-        m = transformers.LlamaModel(
-            transformers.LlamaConfig(
-                vocab_size=S,
-                hidden_size=n,
-                intermediate_size=k,
-                num_hidden_layers=c["layers"],
-                num_attention_heads=a["heads"],
-                num_key_value_heads=a["groups"],
-                max_position_embeddings=S,
-                rms_norm_eps=c["eps"],
-                attn_implementation="eager",
-            )
-        )
-        whole = slice(None)
+        shape = dict(hidden_size=n, intermediate_size=k, num_hidden_layers=c["layers"])
+        heads = dict(num_attention_heads=a["heads"], num_key_value_heads=a["groups"])
+        how = shape | heads | dict(vocab_size=S, max_position_embeddings=S)
+        how |= dict(rms_norm_eps=c["eps"], attn_implementation="eager")
+        m = transformers.LlamaModel(transformers.LlamaConfig(**how))
+        units = {"1": "gate_proj", "3": "up_proj", "2": "down_proj"}
         parts = [
-            dict(
-                q=(b.self_attn.q_proj.weight, whole),
-                k=(b.self_attn.k_proj.weight, whole),
-                v=(b.self_attn.v_proj.weight, whole),
-                o=(b.self_attn.o_proj.weight, whole),
-            )
-            | {
-                "1": (b.mlp.gate_proj.weight, whole),
-                "3": (b.mlp.up_proj.weight, whole),
-                "2": (b.mlp.down_proj.weight, whole),
-            }
+            {x: (getattr(b.self_attn, f"{x}_proj").weight, WHOLE) for x in "qkvo"}
+            | {x: (getattr(b.mlp, name).weight, WHOLE) for x, name in units.items()}
             for b in m.layers
         ]
         return m, m.layers, parts, 0, lambda x: m(inputs_embeds=x).last_hidden_state
@@ -286,13 +240,9 @@ def module_of(c):
         for _ in range(c["layers"])
     ).train()
     parts = [
-        dict(
-            q=(b.self_attn.in_proj_weight, slice(0, n)),
-            k=(b.self_attn.in_proj_weight, slice(n, 2 * n)),
-            v=(b.self_attn.in_proj_weight, slice(2 * n, 3 * n)),
-            o=(b.self_attn.out_proj.weight, slice(None)),
-        )
-        | {"1": (b.linear1.weight, slice(None)), "2": (b.linear2.weight, slice(None))}
+        fused(b.self_attn.in_proj_weight, n)
+        | {"o": (b.self_attn.out_proj.weight, WHOLE)}
+        | {"1": (b.linear1.weight, WHOLE), "2": (b.linear2.weight, WHOLE)}
         for b in layers
     ]
 
@@ -305,9 +255,7 @@ def module_of(c):
 
 
 def real(c, size, rng):
-    """The same of a module, one network after another, its matrices drawn N(0,
-    σ²/fan-in), its biases zero.
-    """
+    "The same of a module: matrices N(0, σ²/fan-in), biases zero."
     module, blocks, parts, out, call = module_of(c)
     module.to(torch.float64)
     kept = []
@@ -381,9 +329,7 @@ def rounded(x, bits=10):
 
 
 def packed(x):
-    """Sorted numbers as differences of their bits, which are small and compress well;
-    no test asks for their order.
-    """
+    "Sorted numbers as small differences of their bits."
     return np.diff(np.sort(x).view(np.int32), prepend=np.int32(0))
 
 
@@ -416,20 +362,12 @@ if __name__ == "__main__":
     for name in CASES:
         for independent in (False, True)[: 1 + (name in INDEPENDENT)]:
             start = time.process_time()
+            said = name + " (independent)" * independent
             for key, value in sample(name, independent).items():
                 if not independent or informative(key):
-                    table[f"{name}{' (independent)' * independent}: {key}"] = packed(
-                        rounded(value)
-                    )
-            print(
-                f"{name}{' (independent)' * independent}: "
-                f"{time.process_time() - start:.1f} s",
-                flush=True,
-            )
-    path = Path(
-        sys.argv[1]
-        if len(sys.argv) > 1
-        else Path(__file__).parent / "data" / "gradients.npz"
-    )
+                    table[f"{said}: {key}"] = packed(rounded(value))
+            print(f"{said}: {time.process_time() - start:.1f} s", flush=True)
+    usual = Path(__file__).parent / "data" / "gradients.npz"
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else usual
     path.parent.mkdir(exist_ok=True)
     np.savez_compressed(path, **table)

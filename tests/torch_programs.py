@@ -27,9 +27,7 @@ FUNCTIONS = {tanh: torch.tanh, relu: torch.relu, times: torch.mul}
 
 
 def values(p, fs, weights, inputs):
-    """All stacks (..., k, m) and blocks of scores (..., a, b), by torch's functions
-    alone.
-    """
+    "All stacks (..., k, m) and blocks of scores (..., a, b), by torch."
     value = {}
     for h in p.past(*fs):
         if type(h).__name__ == "Input":
@@ -103,9 +101,8 @@ def run(name, how):
         how.get("weight_decay", 0.0),
         how.get("momentum", 0.0),
     )
-    gain = {
-        W: W.var / x.shape[1] for W, x in weights.items()
-    }  # the rate acts on normal weights
+    # the rate acts on normal weights
+    gain = {W: W.var / x.shape[1] for W, x in weights.items()}
     groups = [
         dict(params=[x], lr=η * gain[W], weight_decay=λ / gain[W])
         for W, x in weights.items()

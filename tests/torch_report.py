@@ -45,10 +45,8 @@ def walked(seed):
     share = torch.special.entr(A).sum(-1)[..., 1:] / torch.arange(2, S + 1).log()
     squares = []
     for block in model.h:
-        first, last = (
-            0.02**2,
-            0.02**2 / (2 * L),
-        )  # variances of entries, before a residual sum and elsewhere
+        # variances of entries, before a residual sum and elsewhere
+        first, last = (0.02**2, 0.02**2 / (2 * L))
         parts = [(g, first) for g in block.attn.c_attn.weight.grad.split(n, dim=1)]
         parts += [
             (block.attn.c_proj.weight.grad, last),

@@ -28,9 +28,7 @@ def module():
 
 
 def run(case):
-    """Losses before every step and after the last, outputs and averaged attention in
-    the end.
-    """
+    "Losses, outputs and averaged attention in the end."
     attention = module()
     X, y = map(torch.tensor, problem())
     descent = torch.optim.SGD(attention.parameters(), **CASES[case])

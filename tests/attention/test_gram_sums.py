@@ -1,6 +1,4 @@
-"""Sums over coordinates: signs first and running sums have the law of the sum over
-every coordinate.
-"""
+"Signs first and running sums have the law of the sum over every coordinate."
 
 import numpy as np
 import pytest
@@ -19,9 +17,7 @@ SIZE = 6000
 
 
 def statistics(K):
-    """What one draw of a Gram matrix is like, (statistics, size): entries, the
-    determinant, the extreme eigenvalues.
-    """
+    "Of one draw of a Gram matrix: entries, determinant, extreme eigenvalues."
     s, K = len(K), np.moveaxis(K, -1, 0)
     i, j = np.triu_indices(s)
     values = np.linalg.eigvalsh(K)
@@ -38,16 +34,8 @@ def agree(one, two):
     return min(ks_2samp(a, b).pvalue for a, b in zip(one, two)) > 1e-7
 
 
-CASES = [
-    (2, 5),
-    (2, 64),
-    (2, 256),
-    (3, 40),
-    (4, 64),
-    (4, 130),
-    (5, 100),
-    (6, 256),
-]  # n = 256: long runs
+# n = 256: long runs
+CASES = [(2, 5), (2, 64), (2, 256), (3, 40), (4, 64), (4, 130), (5, 100), (6, 256)]
 
 
 @pytest.mark.power("distribution functions .05 apart")
@@ -214,9 +202,7 @@ def test_mirror_images_of_sums():
     "half of the coordinates positive in every draw; a spread 1.4 times as large"
 )
 def test_one_relu_token_costs_the_same_at_any_width():
-    """Its sum of squares is that of every coordinate, in law; a fixed number of
-    positive coordinates would be another law; a width of a billion takes no time.
-    """
+    "Its sum of squares, in law; a width of a billion takes no time."
     rng = np.random.default_rng(5)
     size, n = 20_000, 40
     plain = explicit_sums(relu, 1, n, np.ones(size), rng)[0, 0]

@@ -9,9 +9,7 @@ from infattn_nb.attention.heads import squares_over_queries
 
 @pytest.mark.parametrize("r", [1, 4, 9])
 def test_squares_of_heads_by_half_a_product(r):
-    """Sums over heads of X F Fᵀ Xᵀ and Xᵀ F Fᵀ X, head by head; keys or queries first
-    in memory.
-    """
+    "Sums of X F Fᵀ Xᵀ and Xᵀ F Fᵀ X, head by head; keys or queries first in memory."
     rng = np.random.default_rng(r)
     X = rng.standard_normal((2, 3, 7, 7))
     F = rng.standard_normal((2, 7, r))

@@ -1,6 +1,4 @@
-"""Densities of several outputs far out: particles against quadrature, and where they
-must not be believed.
-"""
+"Densities of several outputs far out, and where they must not be believed."
 
 import warnings
 from dataclasses import fields, replace
@@ -21,9 +19,7 @@ from infattn_nb.nonlinearities import identity
 
 
 def test_joint_densities_say_where_draws_cannot_reach():
-    """In the tails one draw of S carried the sum, and an error of .5 stood beside a
-    value that was 10 off.
-    """
+    "An error of .5 stood beside a value that was 10 off."
     law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.0).law()
     points = [[6, 6, -6, -6.0], [1, 0, 0, 1]]
     with pytest.warns(UserWarning, match="1 of 2 points lie so far out") as said:
@@ -34,9 +30,8 @@ def test_joint_densities_say_where_draws_cannot_reach():
     assert np.isfinite(value).all()
     with pytest.warns(UserWarning, match="far out"):
         law.logpdf(points[0], islands=0)  # also without return_error
-    assert (
-        law.logpdf(points[1], draws=100, islands=0) < 0
-    )  # few draws, but most of them count
+    # few draws, but most of them count
+    assert law.logpdf(points[1], draws=100, islands=0) < 0
 
 
 def test_islands_that_disagree_are_not_believed():
@@ -95,9 +90,7 @@ def test_far_densities_have_units():
 @pytest.mark.slow
 @pytest.mark.power("densities a nat apart")
 def test_joint_densities_where_draws_do_not_reach():
-    """Particles agree with each other and not with draws (-76.4, -68.0, -72.8); where
-    draws reach, with them.
-    """
+    "Particles agree with each other, and with draws where these reach."
     law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.0).law()
     far = np.array(
         [
@@ -216,9 +209,7 @@ def test_particles_have_the_exact_marginal(H, r, islands=17):
 
 @pytest.mark.slow
 def test_islands_are_unbiased():
-    """The mean of exp(estimate − exact) over islands is 1; of a density five per cent
-    too large it is not.
-    """
+    "exp(estimate − exact) has mean 1; of a density 5 % too large it has not."
     y = joint.point(2, 2, 6)
     target = joint.far_out.observed(joint.layer(2, 2), y)
     found = []

@@ -1,6 +1,4 @@
-"""A layer is what its arguments say: equal layers share a limit, widths share their
-normals.
-"""
+"A layer is what its arguments say; widths share their normals."
 
 import numpy as np
 import pytest

@@ -28,9 +28,7 @@ made = lru_cache(Attention)  # the limit law of a layer is computed once
 
 @pytest.mark.power("covariances .003 off, distribution functions .021 apart")
 def test_the_limit_is_the_last_width():
-    """Paired draws of S at n = 1e8 differ from the limit by O(n^-1/2); the constant is
-    below 30 here (5 sd of a χ² ratio).
-    """
+    "Paired draws of S at n = 1e8 differ by O(n^-1/2); the constant is below 30."
     S, S_inf = (LAYER.law(n).covariances(20_000, rng=0) for n in (1e8, np.inf))
     assert np.abs(S - S_inf).max() < 30 * 1e-4
     assert (
@@ -50,9 +48,7 @@ def test_the_limit_is_the_last_width():
 )
 @pytest.mark.long
 def test_variance_and_kurtosis(tokens, heads, size=100_000):
-    """Var y = E u and excess kurtosis (3/H) Var u / E[u]², with u drawn from Example 1
-    as written.
-    """
+    "Var y = E u, excess kurtosis (3/H) Var u / E[u]², with u from Example 1."
     K = tokens.kernel()
     L = np.linalg.cholesky(K + 1e-15 * np.eye(len(K)))
     q = (
@@ -188,9 +184,7 @@ def test_extremes_are_finite_and_silent(name):
 
 @pytest.mark.long
 def test_extremes_are_right():
-    """Rank one: all weights average the same token, so y is Gaussian with the token's
-    variance, whatever the scores.
-    """
+    "Rank one: all weights average the same token, so y is Gaussian."
     S = (
         Attention(Tokens(4, identity, np.ones((4, 4))), var_q=2500.0)
         .law()
@@ -218,9 +212,7 @@ def test_extremes_are_right():
 @pytest.mark.power("masses 2.3 % off")
 @pytest.mark.long
 def test_atoms():
-    """One ReLU neuron is dead half of the time: the output has an atom at zero of mass
-    1/2.
-    """
+    "One ReLU neuron is dead half of the time: an atom at zero of mass 1/2."
     law = Attention(Tokens(1, relu)).law(1).marginal(0)
     assert abs(law.atom - 0.5) < 6 * 0.5 / 2**8
     assert law.pdf(0.0) == np.inf

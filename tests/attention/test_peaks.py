@@ -1,6 +1,4 @@
-"""Joint densities where outputs are equal: closed forms, what draws cannot see, and
-what is said where nothing is known.
-"""
+"Joint densities where outputs are equal: closed forms, and what is not known."
 
 import warnings
 from itertools import product

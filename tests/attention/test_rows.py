@@ -1,6 +1,4 @@
-"""Rows of attention weights of one large text: grids, draws, known values and
-structure.
-"""
+"Rows of attention weights of one large text: grids, draws and known values."
 
 import numpy as np
 import pytest
@@ -37,9 +35,7 @@ def test_known_values(τ, s, H, mean, sf):
 
 
 def grid(s, τ):
-    """The reference in few dimensions: one head's u on shifted grids of the score
-    differences.
-    """
+    "Of few dimensions: one head's u on shifted grids of the score differences."
     P = np.eye(s) - 1 / s
     basis = np.linalg.svd(P)[0][:, : s - 1]
     u = lambda g: (softmax(τ * basis @ g, axis=0) ** 2).sum(0)

@@ -1,6 +1,4 @@
-"""Tails and peaks of one output against quadrature in extended precision, and whether
-the stated errors are true.
-"""
+"Tails and peaks of one output by quadrature, and whether errors are true."
 
 import warnings
 from unittest.mock import patch

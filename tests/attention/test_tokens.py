@@ -61,9 +61,7 @@ def test_tokens_that_are_equal_but_for_rounding(φ, excess):
     ids=str,
 )
 def test_tokens_that_floats_cannot_hold(options):
-    """Their outputs had a standard deviation of 0, or the error named an internal
-    argument.
-    """
+    "Their outputs had a standard deviation of 0."
     cov = options.pop("cov")
     with pytest.raises(
         ValueError, match="`var_v·var_o·cov` must be 0 or at least 1e-290"

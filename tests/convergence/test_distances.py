@@ -216,9 +216,7 @@ def test_paired_kl_states_an_honest_error(name):
     "layer, n", [(LAYER, 8), (Attention(CommonTokens(2, relu), heads=3), 32)]
 )
 def test_paired_kl_agrees_with_independent_draws(layer, n):
-    """Unpaired, unmirrored draws against the exact limit, at a width where that is
-    enough.
-    """
+    "Unpaired draws against the exact limit, at a width where that is enough."
     value, se = paired_kl(layer, n, rng=0)
     D = [
         kl_divergence(
@@ -299,9 +297,7 @@ def test_noise_floor_falls_with_the_sample_size():
 
 
 def test_atoms():
-    """A dead ReLU neuron: only the finite width has an atom, so the divergence is
-    infinite; equal atoms cost nothing.
-    """
+    "A dead ReLU neuron has an atom at finite width only: infinitely far away."
     layer = Attention(CommonTokens(1, relu))
     dead, limit = layer.law(1).marginal(0, draws=4096), layer.law().marginal(0)
     assert kl_divergence(dead, limit) == np.inf
@@ -397,9 +393,7 @@ def test_variation_of_laws_with_ends(p, q, exact):
 
 
 def test_tails_too_heavy():
-    """Where the integral has no value the divergence is infinite; just inside, it is a
-    number.
-    """
+    "Infinite where the integral has no value; just inside, a number."
     g, normal = ScaleMixture([0.5, 1.5]), norm()
     for p in (cauchy(), cauchy(3, 1e-3), t(2)):
         for q in (g, normal):

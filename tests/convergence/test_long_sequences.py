@@ -1,6 +1,4 @@
-"""Rows of any length: the doubling against grids, integrals, draws and itself; frozen
-rows; what long rows reject.
-"""
+"Rows of any length: grids, integrals, draws; frozen rows; what is rejected."
 
 from decimal import Decimal
 from importlib import import_module
@@ -26,9 +24,7 @@ OTHER = Mesh(14, 0.08, 0.3, 74.0, 14.0)  # no step, node or cut in common with t
 
 
 def agree_with_other_steps_and_integrals(s, τ, mean, tail):
-    """Law against another discretisation, out to 8 sd and within its own stated error;
-    moments against one-dimensional integrals.
-    """
+    "Another discretisation, out to 8 sd; moments by one-dimensional integrals."
     law, other = (
         row_mixture(np.ones(s), τ),
         mixture_of_heads([row_points(np.ones(s), τ, 0.0, OTHER)]),
@@ -167,9 +163,7 @@ def test_stored_laws_are_what_the_command_writes():
 
 
 def one_large_score(log_s, τ, p):
-    """log of s E aᵖ if the other tokens sum to their mean: what decides moments for
-    very many tokens.
-    """
+    "log of s E aᵖ if the other tokens sum to their mean."
     z = np.arange(-10, 80, 0.02)
     terms = -p * np.logaddexp(0, log_s + τ**2 / 2 - τ * z) - z * z / 2
     return log_s + np.logaddexp.reduce(terms) + np.log(0.02 / np.sqrt(2 * np.pi))
@@ -234,9 +228,8 @@ def test_overlap_at_its_ends():
     one, two = (
         row_overlap(2.0**e, 2 * np.sqrt(2 * e * np.log(2)), 0.7) for e in (60, 120)
     )
-    assert (
-        abs(np.log2(one / two) / 60 - 0.3 / 1.7) < 0.04
-    )  # s^{−(1−ρ)/(1+ρ)} in the frozen phase
+    # s^{−(1−ρ)/(1+ρ)} in the frozen phase
+    assert abs(np.log2(one / two) / 60 - 0.3 / 1.7) < 0.04
 
 
 @pytest.mark.power(
@@ -371,9 +364,7 @@ def test_width_term_of_small_scores(s):
 
 
 def test_slope_of_the_mean():
-    """dE u/dτ² = E[u − 4Σa³ + 3u²], which the term in the width differentiates once
-    more.
-    """
+    "dE u/dτ² = E[u − 4Σa³ + 3u²], which the term in the width uses."
     from infattn_nb.convergence.long_sequences import _slope
 
     mean = lambda x: participation_moments(9, np.sqrt(x), 1)[0]

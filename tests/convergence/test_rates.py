@@ -1,6 +1,4 @@
-"""The first correction to the limit and the constant of the n^(−2) law, against closed
-forms, sampling and nearly-right versions.
-"""
+"The first correction to the limit and the constant of the n^(−2) law."
 
 import numpy as np
 import pytest
@@ -71,9 +69,8 @@ def test_drift():
     He2, He4 = (z := y / K**0.5) ** 2 - 1, z**4 - 6 * z**2 + 3
     expected = ((D**2).sum() / K**2 + 2) / 8 * He4 * f + B[0, 0] / K / 2 * He2 * f
     np.testing.assert_allclose(first_order(layer, y), expected, atol=2e-3)
-    assert (
-        np.abs(expected - ((D**2).sum() / K**2 + 2) / 8 * He4 * f).max() > 0.1
-    )  # without the drift it would not agree
+    # without the drift it would not agree
+    assert np.abs(expected - ((D**2).sum() / K**2 + 2) / 8 * He4 * f).max() > 0.1
 
 
 LAYERS = {
@@ -130,9 +127,7 @@ def test_first_order_keeps_mass_and_is_even():
 @pytest.mark.power("12 % of the constant; two wrong versions are further off")
 @pytest.mark.long
 def test_nearly_right_versions_fail():
-    """Without the heads' own fluctuations, or with one coin for all heads, the constant
-    is off by far more than the errors.
-    """
+    "Without the heads' own fluctuations, or with one coin for all heads."
     layer = Attention(CommonTokens(2, identity), heads=2)
     law = layer.law().marginal(0)
     y, w = line(law.std())
@@ -195,9 +190,8 @@ def test_smoothed():
     )
     estimates = np.array([kde(law.rvs(N, rng=k), y) for k in range(400)])
     se = estimates.std(0, ddof=1) / 20
-    assert (
-        np.abs(estimates.mean(0) - smoothed(law, N).pdf(y)) < 7 * se + 2e-3
-    ).all()  # 2e-3: the bandwidth is itself estimated
+    # 2e-3: the bandwidth is itself estimated
+    assert (np.abs(estimates.mean(0) - smoothed(law, N).pdf(y)) < 7 * se + 2e-3).all()
     assert np.abs(law.pdf(0.0) - smoothed(law, N).pdf(0.0)) > 0.02
 
 

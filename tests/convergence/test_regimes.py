@@ -1,6 +1,4 @@
-"""The Gaussian regimes: the tied layer against its matrices, distances against closed
-forms, tails against two other routes.
-"""
+"The Gaussian regimes: tied layer, distances and tails by other routes."
 
 from functools import lru_cache
 
@@ -55,9 +53,8 @@ def test_tied_layer_is_the_explicit_one(layer, n):
     scores, law = tied_scores(layer, n, 12_000, rng=1), tied_law(layer, n)
     s, z = layer.tokens.seq_len, law.rvs(12_000, rng=2)
     assert scores.shape == (12_000, layer.heads, s, s)
-    np.testing.assert_allclose(
-        scores, np.swapaxes(scores, 2, 3), rtol=0, atol=1e-12
-    )  # symmetric, as QQᵀ is
+    # symmetric, as QQᵀ is
+    np.testing.assert_allclose(scores, np.swapaxes(scores, 2, 3), rtol=0, atol=1e-12)
     for i, j in ((0, 0), (0, 1), (s - 1, s - 2)):
         assert ks_2samp(G[:, -1, i, j], scores[:, -1, i, j]).pvalue > 1e-9
     for f in (
@@ -88,9 +85,8 @@ def test_tied_limit_is_one_gaussian():
         for n in (400, 6400)
     ]
     assert spread[0] == pytest.approx(spread[1], rel=0.15)  # ± 1.1 % each, and O(1/n)
-    random = tied_law(Attention(T, head_width=4)).covariances(
-        100, 0
-    )  # heads of fixed width stay random
+    # heads of fixed width stay random
+    random = tied_law(Attention(T, head_width=4)).covariances(100, 0)
     assert random[:, 0, 0].std() > 0.1
 
 
@@ -143,9 +139,7 @@ def test_scale_does_not_matter():
 
 @pytest.mark.slow
 def test_distances_by_heads():
-    """Slopes −2 (KL) and −1 from 32 to 128 heads; the variances of the other two
-    Gaussians are wrong for every H.
-    """
+    "Slopes −2 (KL) and −1; the other two Gaussians have wrong variances."
     few, many = (
         gaussian_distances(Attention(T, heads=H), return_error=True) for H in (32, 128)
     )
@@ -162,9 +156,7 @@ def test_distances_by_heads():
 @pytest.mark.power("KL 8 % off")
 @pytest.mark.parametrize("s", nightly([2, 5], 5))
 def test_stated_error_of_distances_covers_the_truth(s):
-    """Five tokens make a hard law; the answer is known to more digits from 10
-    independent sets of draws.
-    """
+    "Five tokens; the answer has more digits from 10 sets of draws."
     layer = Attention(Tokens(s, identity), heads=1)
     value, error = gaussian_distances(layer, return_error=True)["infinite heads"]["KL"]
     exact = layer.law().marginal(0)
@@ -220,9 +212,7 @@ def test_tails(H):
 
 
 def test_known_tails():
-    """Values of the six-sigma tail and the first two moments of u, from a Fourier route
-    with a shifted contour.
-    """
+    "Six-sigma tails and moments of u, by Fourier along a shifted contour."
     law = Attention(T, heads=2).law().marginal(0)
     assert tail_probability(law, 6) / 2 == pytest.approx(5.39041e-8, rel=2e-6, abs=0)
     assert 3 / 2 * 0.0124613 / 0.3919714**2 == pytest.approx(law.kurtosis(), rel=1e-5)
@@ -282,9 +272,7 @@ def test_tied_scores_over_random_tokens_leave_the_covariance_random():
 @pytest.mark.power("an excess kurtosis or a divergence eight standard errors off")
 @pytest.mark.long
 def test_good_enough_says_what_its_parts_say():
-    """The numbers are those of the laws and of the paired divergence; the limit is that
-    of wide heads, not of narrow ones.
-    """
+    "The numbers are those of the laws and of the paired divergence."
     narrow = Attention(Tokens(4, identity, np.eye(4)), heads=2, head_width=8, var_q=4.0)
     wide = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.0)
     said = limit_error(narrow, 16, draws=2**12)
@@ -310,9 +298,7 @@ def test_good_enough_says_what_its_parts_say():
 
 @pytest.mark.long
 def test_good_enough_at_the_last_width():
-    """A wide layer at infinite width is its limit: no divergence, all of the kurtosis
-    is the random kernel's.
-    """
+    "At infinite width a layer is its limit: no divergence."
     x = limit_error(Attention(T, heads=2), np.inf, draws=2**10)
     assert x.divergence == 0
     assert x.numbers["share"] == pytest.approx(1, abs=0.01)

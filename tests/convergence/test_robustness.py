@@ -1,6 +1,4 @@
-"""What may be changed in the layer: explicit simulation with any weights against the
-recipe, masks, biases, correlations, narrow heads against closed forms.
-"""
+"What may be changed in the layer: weights, masks, biases, narrow heads."
 
 import numpy as np
 import pytest
@@ -103,9 +101,7 @@ def test_second_moments_do_not_know_the_entries(name):
 
 @pytest.mark.power("frequencies 7e-4 and 5e-4, which are apart by more")
 def test_heavy_tails_are_slow():
-    """Fraction beyond 5 standard deviations at n = 32: t with 2.5 degrees of freedom
-    far above random signs.
-    """
+    "Beyond 5 sd at n = 32: t with 2.5 degrees of freedom far above random signs."
     layer = Attention(Tokens(2, identity, np.eye(2)))
     σ = layer.law().marginal(0).std()
     far = [
@@ -183,9 +179,7 @@ def test_bias():
 
 @pytest.mark.parametrize("s, H", [(2, 1), (2, 5), (3, 2)])
 def test_kurtosis_of_nearly_equal_tokens(s, H):
-    """(3/H)·2(s − 1)/s⁴·ε⁴ up to a relative O(ε); ε³ or ε⁵ would be off by a factor of
-    100.
-    """
+    "(3/H)·2(s − 1)/s⁴·ε⁴ up to O(ε); ε³ or ε⁵ would be off by 100."
     ε = 0.01
     k = (
         Attention(Tokens(s, identity, equicorrelated(s, 1 - ε)), heads=H)
@@ -217,18 +211,16 @@ def test_cross_attention():
     ]
     f = [law.marginal(0).pdf(y) for law in laws]
     np.testing.assert_allclose(f[1:], [f[0]] * 2, rtol=1e-9)
-    S = laws[2].covariances(20_000, rng=0)[
-        :, :2, :2
-    ]  # two queries: K_12 does not enter their joint law either
+    # two queries: K_12 does not enter their joint law either
+    S = laws[2].covariances(20_000, rng=0)[:, :2, :2]
     T = laws[0].covariances(20_000, rng=1)[:, :2, :2]
     assert ks_2samp(S[:, 0, 1], T[:, 0, 1]).pvalue > 1e-9
     scores = Attention(
         Tokens(4, identity, np.block([[block, block], [block, block]])),
         mask=cross_mask(2, 2),
     ).scores(np.inf, 50_000, rng=0)[:, 0]
-    assert (
-        abs((scores[:, 0, 2] * scores[:, 1, 3]).mean() - 0.09) < 0.05
-    )  # (K_11)_12 (K_22)_12
+    # (K_11)_12 (K_22)_12
+    assert abs((scores[:, 0, 2] * scores[:, 1, 3]).mean() - 0.09) < 0.05
 
 
 @pytest.mark.power("kurtosis 6 % off")
@@ -280,9 +272,7 @@ def test_a_width_may_be_a_float():
 
 
 def test_gaussian_entries_are_the_reference():
-    """The explicit simulation with Gaussian entries is `simulate_dense`, to the last
-    digits: same draws, same equations.
-    """
+    "With Gaussian entries it is `simulate_dense`, to the last digits."
     layer = Attention(CommonTokens(3, relu), heads=1, mask="causal")
     y, G = simulate_weights(layer, gaussian, 5, size=100, rng=0, coords=5, scores=True)
     z, F = simulate_dense(layer, 5, 100, rng=0, scores=True)

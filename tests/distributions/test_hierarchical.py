@@ -61,9 +61,7 @@ def test_user_defined_law():
 
 @pytest.mark.power("covariances 1 % off")
 def test_covariance_of_many_heads():
-    """E S is that of one head: from its scrambled points, within the stated error of
-    draws.
-    """
+    "E S is that of one head, within the stated error of draws."
     many = Attention(Tokens(3, relu), heads=512, var_q=4.0)
     S, error = many.law().cov(draws=64, rng=1, return_error=True)
     by_draws = HierarchicalGaussian(many.law().sample, 3)
@@ -209,9 +207,7 @@ def test_errors_of_conditional_laws_are_honest():
 @pytest.mark.long
 @pytest.mark.power("densities 5 % off")
 def test_a_density_is_a_marginal_times_a_conditional_one():
-    """At each point, and of one output by integrating over the other one, for a law of
-    attention.
-    """
+    "At each point, and integrated over the other output."
     layer = Attention(Tokens(3, identity, cov=np.eye(3)), heads=2, var_q=4.0)
     law = layer.law()
     a, y = 0.8, np.array([0.5, -1.0])

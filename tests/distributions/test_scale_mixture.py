@@ -103,9 +103,7 @@ def test_one_seed_under_one_name(law):
 
 
 def test_quantiles_of_a_mixture():
-    """The cdf takes them back; one Gaussian, or several with one mean and variance; the
-    ends.
-    """
+    "The cdf takes them back; equal parts; the ends."
     rng = np.random.default_rng(0)
     law = Mixture(
         rng.standard_normal((50, 4, 2)),

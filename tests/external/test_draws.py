@@ -10,11 +10,10 @@ import pytest
 from conftest import nightly
 from drawn_modules import LAWS, ROLES, SAID, SMALL, TEXT, H, L, Own, V, described, n
 from drawn_modules import read, sines
-from with_transformers import TORCH, torch, transformers
+from with_transformers import TORCH, torch
 
 from infattn_nb import from_config, from_torch, initialise
 from infattn_nb.huggingface import families, init_table
-from infattn_nb.numerics import checks
 
 pytestmark = TORCH
 
@@ -133,29 +132,6 @@ def test_words_that_are_no_draws_are_rejected_with_the_way_on(spoil, text):
     np.testing.assert_allclose(given.embeddings, X.numpy(), atol=1e-7)
 
 
-@pytest.mark.parametrize("flag", (False, True))
-def test_distilbert_by_its_config_and_as_a_module(flag):
-    c = transformers.DistilBertConfig(
-        vocab_size=99,
-        dim=64,
-        n_layers=2,
-        n_heads=4,
-        hidden_dim=128,
-        max_position_embeddings=64,
-        sinusoidal_pos_embds=flag,
-    )
-    torch.manual_seed(0)
-    t = from_config(c, TEXT)
-    module = transformers.DistilBertModel(c).eval()
-    u = from_torch(module, texts=TEXT)
-    assert t.source.fixed == u.source.fixed == (("position",) if flag else ())
-    np.testing.assert_allclose(t.cov, u.cov, atol=2e-3)
-    module_before = module.embeddings.position_embeddings.weight.clone()
-    initialise(t, module, 0)
-    after = module.embeddings.position_embeddings.weight
-    assert torch.equal(module_before, after) == flag
-
-
 # Matrices
 
 
@@ -260,35 +236,6 @@ def test_rezero_that_starts_at_zero():
     hidden = Own(alpha=0.0, rotary=10.0)
     with pytest.raises(ValueError, match="must run like its description"):
         read(hidden, roles=dict(branch_scale="h.*.alpha"))
-
-
-def test_entries_of_a_module_are_converted_once(monkeypatch):
-    config = transformers.GPT2Config(n_layer=2, n_embd=192, n_head=3, vocab_size=512)
-    module = transformers.GPT2Model(config).eval()
-    converted = []
-
-    def counting(x, *args, **kwargs):
-        converted.append(np.size(x))
-        return real(x, *args, **kwargs)
-
-    real = checks.real
-    monkeypatch.setattr(checks, "real", counting)
-    from_torch(module, texts=16)
-    every = sum(p.numel() for p in module.parameters())
-    assert every < sum(converted) < 2 * every
-
-
-# Ways on
-
-
-def test_arguments_that_there_are_not():
-    module = Own()
-    with pytest.raises(TypeError, match="`branch_scal` must be one of .*did you mean"):
-        read(module, branch_scal=0.3)
-    with pytest.raises(ValueError, match="not be zero in every entry"):
-        from_torch(module, np.zeros((4, n)), roles=ROLES, heads=H, activation="gelu")
-    with pytest.raises(TypeError, match="`roles` must be given, got branch_scale"):
-        from_torch(module, texts=4, branch_scale=0.3)
 
 
 # What cannot be read

@@ -15,7 +15,6 @@ from infattn_nb import from_config, from_torch, weights_of
 from infattn_nb.huggingface.families import Family
 
 pytestmark = TORCH
-
 SENTENCE = re.compile(r"`[^`]+` must .+, got .+; .+", re.DOTALL)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)
 DAILY = [  # each was read as another model once

@@ -15,7 +15,6 @@ from infattn_nb.initialisation.diagnosis import drawn
 from infattn_nb.initialisation.rules import scaled
 
 pytestmark = TORCH
-
 WIDTH, HEADS, LAYERS = 32, 4, 2
 TEXT = [3, 1, 4, 1, 5]  # one token twice
 SIZE = 200
@@ -202,8 +201,6 @@ NIGHTLY = dict(
     llama4_text=FEW | dict(head_dim=8, num_local_experts=4, attention_chunk_size=3),
 )
 MIXTURES |= NIGHTLY
-
-
 WEIGHED = "q", "v", "sink", "r", "br", "1", "2", "3", "s1", "s2", "s3", "sr"
 
 

@@ -8,10 +8,9 @@ import pytest
 from scipy.special import entr
 from with_transformers import TORCH, torch, transformers
 
-from infattn_nb import from_config, initialise, report, scan
+from infattn_nb import from_config, initialise, scan
 
 pytestmark = [pytest.mark.slow, *TORCH]
-
 S = 32
 SHAPES = dict(  # words that do not occur change nothing
     gpt2=dict(model_type="gpt2", n_embd=768, n_layer=12, n_head=12, vocab_size=1000),
@@ -70,9 +69,7 @@ GRADS["llama"] = GRADS["qwen2"]
 
 
 def of_torch(t, kind, seeds):
-    """Of each network: mean cosine and mean entropy after every block, log ‖.grad‖ of
-    three matrices in every block.
-    """
+    "Mean cosine and entropy after every block, log ‖.grad‖ of three matrices."
     n = int(t.width)
     config = transformers.AutoConfig.for_model(
         **SHAPES[kind], bos_token_id=1, eos_token_id=2
@@ -118,30 +115,14 @@ def promised(t, size):
     )
 
 
-def compared(t, kind, seeds=8, size=48, show=False):
-    """Differences of means over their standard error, with that of Student's
-    distribution in mind.
-    """
+def compared(t, kind, seeds=8, size=48):
+    "Differences of means over their standard error."
     a, b = of_torch(t, kind, seeds), promised(t, size)
     sd = np.sqrt(
         (a.var(0, ddof=1) * (seeds - 1) + b.var(0, ddof=1) * (size - 1))
         / (seeds + size - 2)
     )
     z = (a.mean(0) - b.mean(0)) / (sd * np.sqrt(1 / seeds + 1 / size))
-    L = len(t.blocks)
-    if show:
-        for k, name in enumerate(
-            ("cosine", "entropy share", *(f"log |.grad| {k}" for k in "qo2"))
-        ):
-            for l in (0, L // 2, L - 1):
-                i = k * L + l
-                print(
-                    f"{name}, block {l + 1}: promised {b[:, i].mean():.4f} "
-                    f"± {b[:, i].std(ddof=1) / size**0.5:.4f}, torch "
-                    f"{a[:, i].mean():.4f} ± {a[:, i].std(ddof=1) / seeds**0.5:.4f}",
-                    flush=True,
-                )
-        print("largest |z|", abs(z).max())
     return abs(z).max()
 
 
@@ -150,27 +131,19 @@ def compared(t, kind, seeds=8, size=48, show=False):
     "in all blocks"
 )
 @pytest.mark.parametrize("kind", SHAPES)
-def test_from_report_to_weights_at_real_sizes(kind, show=False):
+def test_from_report_to_weights_at_real_sizes(kind):
     """What the report asks for, the scan's best cell, weights, torch: cosines,
     entropies and norms of .grad; the network before the scan is not mistaken for it.
     """
     own = from_config(SHAPES[kind], S)
-    r = report(own, size=4, rng=0)
     found = scan(own, residual=[0.1, 0.3, 1], scores=[1, 4], rules=(), size=2, rng=0)
     t = found.network()
-    if show:
-        print(r, found.best.T, t, sep="\n", flush=True)
     from scipy.stats import t as student
 
     most = student.isf(1e-6 / 2 / (5 * len(t.blocks)), 8 + 48 - 2)
-    seen = compared(t, kind, show=show)
+    seen = compared(t, kind)
     assert seen < most
     theirs, ours = of_torch(t, kind, 3), promised(own, 16)
     assert (
         abs(theirs.mean(0) - ours.mean(0)) / (ours.std(0) * np.sqrt(1 / 3 + 1 / 16))
     ).max() > 2 * most
-
-
-if __name__ == "__main__":
-    for kind in SHAPES:
-        test_from_report_to_weights_at_real_sizes(kind, True)

@@ -297,8 +297,6 @@ DAILY |= {("gpt2", rule) for rule in RULES} | {("llama", "adamw")}
 DAILY -= {("qwen3_moe", "adam"), ("opt", "adam"), ("falcon", "sgd")}
 DAILY |= {("t5", "sgd"), ("mbart", "adam"), ("whisper", "adamw")}
 DAILY |= {("deepseek_v3", "adam")}
-
-
 ROUTED = *MIXTURES, "deepseek_v2", "deepseek_v3"
 
 
@@ -392,20 +390,6 @@ def test_broken_variants_are_rejected():
             assert max(apart(ours(one, **how | more), losses, after)) > 3e-8
         fine = ours(one, weight_decay=beside["decay"], **how)
         assert max(apart(fine, losses, after)) < 1e-8
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_unknown_matrices_do_the_same(kind):
-    "Directions met, and explicit matrices, under SGD and Muon."
-    with in_double():
-        one = case(kind)
-    for how in (
-        dict(optimizer="sgd", learning_rate=0.05, momentum=0.9, clip_norm=1.0),
-        dict(optimizer="muon", learning_rate=0.02, momentum=0.9, nesterov=True),
-    ):
-        runs = [ours(one, dense=dense, rng=0, **how) for dense in (True, False)]
-        np.testing.assert_allclose(runs[0].loss, runs[1].loss, rtol=1e-9)
-        assert runs[0].loss[0, -1] < runs[0].loss[0, 0]
 
 
 BASE = 4  # the base width of µP: four times as narrow as these models
@@ -523,25 +507,18 @@ def test_one_head_is_watched():
         one = case("gpt2")
     program, logits = one.net.program(readout="lm")
     how = dict(width=16, steps=2, size=2, learning_rate=0.1, verbose=False, rng=0)
-    every, single, none = (
+    every, single = (
         train(program, logits, one.targets, watch=watch, **how | one.loss)
-        for watch in (program.attention(), program.attention(1, 1), ())
+        for watch in (program.attention(), program.attention(1, 1))
     )
     assert every.attention(1).shape == (2, 3, 2, 11, 11)
     alone = single.attention(1)[:, :, 0]
     np.testing.assert_allclose(alone, every.attention(1)[:, :, 1], rtol=1e-9)
     np.testing.assert_allclose(every.attention(0).sum(-1), 1.0)
-    for run, block in ((none, 0), (single, 0)):
-        with pytest.raises(
-            ValueError, match="`block` must have heads that were watched"
-        ):
-            run.attention(block)
+    with pytest.raises(ValueError, match="`block` must have heads that were watched"):
+        single.attention(0)
     with pytest.raises(ValueError, match="`block` must be one of 2, counted from 0"):
         every.attention(2)
-    with pytest.raises(ValueError, match="`text` must be one of 2, counted from 0"):
-        every.attention(0, 2)
-    with pytest.raises(ValueError, match="`head` must be one of 2, counted from 0"):
-        program.attention(0, 5)
 
 
 def test_a_module_is_read_itself():

@@ -1,6 +1,4 @@
-"""Encoders with decoders beside transformers: a module runs like its config, fresh
-modules have the law of the chain, and gradients are those of torch's autograd.
-"""
+"Encoders with decoders beside transformers: outputs, laws and gradients."
 
 from dataclasses import replace
 from functools import partial
@@ -22,7 +20,6 @@ from infattn_nb.initialisation.head_loss import head_loss
 from infattn_nb.transformer import Norm
 
 pytestmark = TORCH
-
 OTHERS = [kind for kind in KINDS if kind not in ("t5", "bart")]
 
 
@@ -302,15 +299,6 @@ def test_a_module_is_read_itself(kind):
     for verify in (True, False):
         with pytest.raises(ValueError, match="`module` must have"):
             from_torch(module, texts=texts, verify=verify)
-
-
-def test_modules_are_read_with_their_texts_alone():
-    module, texts = fresh("t5")
-    for name, x in dict(promised="gpt2", mask="causal").items():
-        with pytest.raises(ValueError, match=f"`{name}` must be left out"):
-            from_torch(module, texts=texts, **{name: x})
-    with pytest.raises(ValueError, match="`texts` must be a pair"):
-        from_torch(module, texts=4)
 
 
 def test_a_report_of_latent_attention(tmp_path):

@@ -26,9 +26,7 @@ class Skips(NanoGPT):
 
 
 def test_what_a_module_does_that_no_tensor_can(recwarn):
-    """A factor past the branches: a module that has it gets no warning, one that has it
-    not does.
-    """
+    "A factor past the branches: a module that has it gets no warning."
     import warnings
     from dataclasses import replace
 
@@ -45,9 +43,7 @@ DEPTH = (2 * L) ** -0.5
 
 
 def should(text=S, **more):
-    """Fan-in × variance one, embeddings of variance one, in front of the residual sums
-    over 2L.
-    """
+    "Fan-in × variance one, embeddings too; over 2L in front of the sums."
     return Transformer.uniform(
         embedding_cov(range(text)),
         layers=L,
@@ -60,9 +56,7 @@ def should(text=S, **more):
 
 
 def lingua(module, o=DEPTH, down=DEPTH, first=1.0, others=1.0, fan=False):
-    """1/√fan-in, each times a factor; `fan`: down over the square root of the other
-    side.
-    """
+    "1/√fan-in times a factor; `fan`: down over the other side's root."
     for name, p in module.named_parameters():
         if p.ndim < 2:
             continue

@@ -38,9 +38,7 @@ SHAPES["vit-base-patch16-224"] = SHAPES["gpt2"]
 
 @pytest.mark.parametrize("name", HUB)
 def test_configs_of_the_hub(name):
-    """Thirteen configs of ten families: shapes, places, and the variances that their
-    recipe promises.
-    """
+    "Shapes, places, and the variances that the recipe promises."
     t = from_config(HUB[name], 6)
     b = t.blocks[0]
     a, f = b.attention, b.feedforward
@@ -93,9 +91,7 @@ def test_configs_of_the_hub(name):
 
 
 def test_entries_of_configs():
-    """Sliding windows, angles of long contexts, layers of two kinds, several texts,
-    entries that are rejected.
-    """
+    "Windows, angles of long contexts, two kinds of layers, several texts."
     gemma = json.loads(HUB["gemma-3-4b-it"].read_text())
     gemma["text_config"] |= dict(sliding_window=3)
     blocks = from_config(gemma, 6).blocks
@@ -157,40 +153,23 @@ LONG = dict(
     high_freq_factor=4.0,
     original_max_position_embeddings=64,
 )
-
-
 ODD = rows("""
 small("gpt2", hidden_size=None, n_embd=np.nan) ~ n_embd
 small("gpt2", hidden_size=None, n_embd=10**400) ~ n_embd
-small("gpt2", hidden_size=None, n_embd="64") ~ n_embd
-small("gpt2", hidden_size=None, n_embd=True) ~ n_embd
 small("gpt2", num_hidden_layers=None, n_layer=10**7) ~ n_layer
-small("gpt2", num_attention_heads=None, n_head=5) ~ n_head
 small("gpt2", n_inner=-5) ~ n_inner
-small("gpt2", initializer_range=-0.02) ~ initializer_range
 small("gpt2", scale_attn_weights="no") ~ scale_attn_weights
-small("gpt2", layer_norm_epsilon=-1.0) ~ layer_norm_epsilon
 small("gpt2", n_hed=4) ~ n_hed
-small("llama", num_key_value_heads=3) ~ num_key_value_heads
-small("llama", head_dim=0) ~ head_dim
-small("llama", rope_theta=0.5) ~ rope_theta
 small("llama", rope_scaling="linear") ~ rope_scaling
 small("llama", rope_scaling=dict(type="llama3")) ~ rope_scaling']['factor
 small("llama", rope_scaling=dict(rope_type="linear", factor=0)) ~ factor
 small("llama", rope_scaling=LONG | dict(low_freq_factor=4.0)) ~ high_freq_factor
-small("llama", rope_parameters="x") ~ rope_parameters
 small("gemma3_text", rope_parameters=dict(sliding_attention=3)) ~ sliding_attention
-small("gemma3_text", sliding_window_pattern=0) ~ sliding_window_pattern
-small("gpt_neox", rotary_pct=2) ~ rotary_pct
 small("mpt", attn_config=dict(softmax_scale="x")) ~ attn_config']['softmax_scale
-small("mistral", sliding_window=2.5) ~ sliding_window
 small("qwen2", use_sliding_window=True, max_window_layers="1") ~ max_window_layers
 small("qwen2", layer_types=["full_attention"]) ~ layer_types
 small("qwen2", layer_types=["linear_attention"] * 3) ~ layer_types
-small("qwen2", attention_temperature=3) ~ attention_temperature
-small("gemma2", query_pre_attn_scalar=-4) ~ query_pre_attn_scalar
 small("gemma2", attn_logit_softcapping=0) ~ attn_logit_softcapping
-small("electra", embedding_size=0.5) ~ embedding_size
 small("smollm3", no_rope_layers=[1]) ~ no_rope_layers
 small("opt", do_layer_norm_before=False) ~ do_layer_norm_before
 small("falcon", alibi=True) ~ alibi
@@ -294,12 +273,8 @@ LLAMA_4 = dict(model_type="llama4_text", num_experts=4, num_experts_per_tok=1)
     [
         (dict(num_experts_per_tok=7), "must be at most the 6 experts, got 7"),
         (dict(mlp_only_layers=[6]), "hold numbers of the 6 layers, from 0, got 6"),
-        (dict(num_experts=-1), "be a whole number in"),
         (dict(model_type="olmoe", num_experts=0), "as every block has a router, got 0"),
         (dict(num_experts=[4, 8]), "be a whole number in"),
-        (dict(moe_intermediate_size=0), "be a whole number in"),
-        (dict(norm_topk_prob="yes"), "be true or false"),
-        (dict(model_type="olmoe", clip_qkv=-8.0), "be a number in"),
         (dict(model_type="arctic"), "be a mixture of experts of a supported kind"),
         (dict(model_type="dbrx", ffn_config=dict(moe_top_k=9)), "the 4 experts, got 9"),
         (GLM | dict(n_group=4), "must divide the 6 experts, got 4"),

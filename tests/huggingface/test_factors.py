@@ -68,9 +68,7 @@ def test_a_factor_that_is_missing_is_found_in_every_block():
 
 
 def test_factors_are_folded_before_grad_is_reported():
-    """The same networks: θ is what it was, weight norms are those of matrices that hold
-    the factors; the report's columns follow.
-    """
+    "θ stays; weight norms are those of matrices that hold the factors."
     t = from_config(LLAMA, 5)
     u = scaled(t, 0.3, 4.0)
     g = u.gradients(64, 20, 0)
@@ -97,7 +95,6 @@ def test_factors_are_folded_before_grad_is_reported():
 
 
 # Verification with larger scores
-
 
 HIDDEN = {
     "rotary": (dict(rotary=10.0), dict(rotary=Rotary(10.0))),

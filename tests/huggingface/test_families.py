@@ -72,9 +72,7 @@ def ours(t, mean, step, size, seed):
 
 
 def seen(x, mean, step, s, layers, heads):
-    """What is compared: Gram entries, cosines, entropies, and how entropies of two
-    heads go together.
-    """
+    "Gram entries, cosines, entropies, and how those of two heads go together."
     values = mean + step * x
     count = s * (s + 1) // 2
     gram = np.zeros((len(x), layers + 1, s, s))
@@ -101,9 +99,8 @@ def least(name, init, t, size=2000, seed=0):
     y = ours(t, mean, step, size, seed)
     about = dict(s=len(t.cov), layers=len(t.blocks), heads=t.most_heads)
     a, b = (seen(z, mean, step, **about) for z in (x, y))
-    moves = a.std(0) > 1e-5 * abs(
-        a.mean(0)
-    )  # the rest is constant but for rounding to single precision
+    # the rest is constant but for rounding to single precision
+    moves = a.std(0) > 1e-5 * abs(a.mean(0))
     np.testing.assert_allclose(
         b[:, ~moves].mean(0), a[:, ~moves].mean(0), rtol=1e-5, atol=1e-9
     )
@@ -156,7 +153,6 @@ BROKEN = dict(
     no_positions=("vit", None),
     gpt2_unscaled=("gpt2", attention(var_o=2.16 * 2)),
 )
-
 DAILY = (
     "rotary_off gate_forgotten window_forgotten no_qk_norm no_output_norm "
     "phi_sequential mpt_without_alibi pre_norm"
@@ -184,12 +180,6 @@ def test_broken_parts_are_rejected(case):
         )
         < 1e-6
     )
-
-
-# Configs as the hub has them, written by hand
-
-
-# What a config must not say
 
 
 def test_positions_behind_padding_start_at_two():

@@ -1,7 +1,6 @@
 """Masks of libraries against attention written out."""
 
 import numpy as np
-import pytest
 
 from infattn_nb import SelfAttention
 from infattn_nb.huggingface.recognise import alibi, both_allow, masked_by, of_torch
@@ -52,17 +51,3 @@ def test_both_masks_hold():
     more = masked_by(np.eye(3, dtype=bool)[::-1], 2 * np.eye(3), own)
     np.testing.assert_array_equal(more["mask"], np.tri(3) * np.eye(3)[::-1] > 0)
     np.testing.assert_array_equal(more["bias"], 3 * np.eye(3))
-
-
-@pytest.mark.parametrize(
-    "mask, kind, says",
-    [
-        (np.zeros((2, 3)), ValueError, r"have shape \(3, 3\)"),
-        (np.zeros((3, 3), int), TypeError, "be boolean or contain floats"),
-        (np.full((3, 3), np.nan), ValueError, "got NaN or ∞"),
-        (np.full((3, 3), np.inf), ValueError, "got NaN or ∞"),
-    ],
-)
-def test_masks_that_mean_nothing(mask, kind, says):
-    with pytest.raises(kind, match=says):
-        of_torch(mask, 3)

@@ -1,6 +1,4 @@
-"""A description that a module does not follow is not accepted, however small the
-difference.
-"""
+"A description that a module does not follow is not accepted."
 
 import pytest
 from role_modules import SHAPES, WRONG, drawn

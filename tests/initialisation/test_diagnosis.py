@@ -52,9 +52,8 @@ def test_cosines_and_entropies_by_loops():
             if k > 1
         ]
         np.testing.assert_allclose(seen.entropy[b, l], np.mean(rows))
-    np.testing.assert_allclose(
-        seen.tangent, g.tangent.sum((-2, -1))
-    )  # of both texts together
+    # of both texts together
+    np.testing.assert_allclose(seen.tangent, g.tangent.sum((-2, -1)))
 
 
 def test_shapes_are_flattened_to_networks():
@@ -125,9 +124,8 @@ def test_the_embeddings_gradient_is_that_of_explicit_networks(seed=0):
         / np.sqrt(error(slopes**2) ** 2 + error(x) ** 2)
     )
     assert far(ours) < 5
-    assert (
-        far(g.gram[:, 0].trace(axis1=-2, axis2=-1)) > 5
-    )  # and tr dX dXᵀ is not what is meant
+    # and tr dX dXᵀ is not what is meant
+    assert far(g.gram[:, 0].trace(axis1=-2, axis2=-1)) > 5
 
 
 @pytest.mark.power(
@@ -162,9 +160,8 @@ def test_cosine_and_entropy_are_those_of_explicit_networks(seed=0):
     ):
         error = np.sqrt((theirs.var() + ours.var()) / size)
         assert abs(theirs.mean() - ours.mean()) < 5 * error < 0.1 * abs(theirs.mean())
-    unshared = (
-        np.log(4) * entropy / np.log([2, 3, 4])
-    )  # every row over the longest row's log
+    # every row over the longest row's log
+    unshared = np.log(4) * entropy / np.log([2, 3, 4])
     assert abs(unshared.mean() - seen.entropy.mean()) > 0.05
 
 
@@ -179,9 +176,8 @@ def test_spread_is_that_of_logarithms_and_knows_no_unit():
 
 
 def test_ratios_by_hand():
-    θ = np.array(
-        [[4.0, 1.0, 9.0], [4.0, 4.0, 1.0]]
-    )  # geometric means of norms: 2, √2, √3
+    # geometric means of norms: 2, √2, √3
+    θ = np.array([[4.0, 1.0, 9.0], [4.0, 4.0, 1.0]])
     np.testing.assert_allclose(typical_norm(θ), np.sqrt([4, 2, 3]))
     np.testing.assert_allclose(depth_ratio(θ), np.sqrt(2))
     norms = dict(
@@ -198,9 +194,8 @@ def test_share_that_infinite_width_leaves(seed=0):
     share = kernel_share(finite, limit)
     assert (abs(share.value - 0.36) < 5 * share.error).all()
     assert (share.error < 0.01).all()
-    assert (
-        abs(share.value - 0.6) > 5 * share.error
-    ).all()  # not the ratio of deviations
+    # not the ratio of deviations
+    assert (abs(share.value - 0.6) > 5 * share.error).all()
 
 
 def test_records_are_joined_by_name():

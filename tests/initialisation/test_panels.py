@@ -1,16 +1,13 @@
 """Panels draw the numbers that were measured."""
 
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from report_cases import small
 
-from infattn_nb.initialisation import panels
 from infattn_nb.initialisation.panels import PANELS
-from infattn_nb.initialisation.report import DETAILS, file_of
 
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
@@ -84,31 +81,3 @@ def test_html_is_whole_and_needs_nothing(report, page):
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page
     assert "<small>" not in page
-
-
-def test_actions_come_first_and_details_are_folded(report, monkeypatch):
-    """Before the first picture: sentences, those that ask for something at the top.
-    Tables, words and what asks for nothing open at a click.
-    """
-    starved = replace(
-        report,
-        thresholds=replace(report.thresholds, min_query_gradient=10.0),
-        advice=dict(queries="queries × 2 would suffice"),
-    )
-    monkeypatch.setattr(panels, "picture_of", lambda panel: "<img>")
-    page = file_of(starved, "html").decode()
-    top, _, rest = page.partition('<section class="panels">')
-    titles = re.findall(r'<li class="(\w+)"><b>(\w+):', top)
-    assert titles[0] == ("crossed", "queries")
-    assert "queries × 2 would suffice" in top
-    assert "<details" not in top
-    assert [name for _, name in titles] == [
-        v.name for v in starved.verdicts if v.name not in DETAILS
-    ]
-    still = re.sub(r"<details>.*?</details>", "", rest, flags=re.S)
-    assert not any(f"<{tag}" in still for tag in ("table", "dl", "li", "pre"))
-    assert still.count("<figure>") == 6
-    assert rest.count("<details><summary>") == 5
-    assert re.findall(r'<li class="\w+"><b>(\w+):', rest) == [
-        v.name for v in starved.details
-    ]

@@ -14,31 +14,13 @@ from infattn_nb.initialisation.quantities import QUANTITIES, WIDTH, Thresholds, 
 from infattn_nb.initialisation.quantities import judge, number_said, quantity
 from infattn_nb.initialisation.quantities import range_by_seed, score_of
 
-GOOD = dict(
-    dead=0.0,
-    cosine=0.5,
-    entropy=0.8,
-    even=0.9,
-    depth=2.0,
-    queries=0.3,
-    spread=0.1,
-    blocks=0.9,
-)
+GOOD = dict(dead=0.0, cosine=0.5, entropy=0.8, even=0.9, depth=2.0, queries=0.3)
+GOOD |= dict(spread=0.1, blocks=0.9)
+WORSE = dict(dead=1.0, cosine=0.95, entropy=0.1, even=0.99, depth=30.0, queries=1 / 30)
+WORSE |= dict(spread=2.0, blocks=0.01)
 
 
-@pytest.mark.parametrize(
-    "name, worse",
-    [
-        ("dead", 1.0),
-        ("cosine", 0.95),
-        ("entropy", 0.1),
-        ("even", 0.99),
-        ("depth", 30.0),
-        ("queries", 1 / 30),
-        ("spread", 2.0),
-        ("blocks", 0.01),
-    ],
-)
+@pytest.mark.parametrize("name, worse", WORSE.items())
 def test_each_number_alone_can_fail_a_network(name, worse):
     assert set(GOOD) == set(NAMES)
     assert max(powers(GOOD).values()) < 0
@@ -48,30 +30,12 @@ def test_each_number_alone_can_fail_a_network(name, worse):
 
 
 def test_powers_by_hand():
-    found = powers(
-        dict(
-            cosine=0.99,
-            entropy=0.025,
-            even=0.995,
-            depth=100.0,
-            queries=1.0,
-            spread=0.05,
-            blocks=1.0,
-        )
-    )
-    np.testing.assert_allclose(
-        list(found.values()), [1, 1, 1, 1, -1, -1, -1], atol=1e-9
-    )
-    lost = dict(
-        dead=3.0,
-        cosine=1.0,
-        entropy=0.0,
-        even=1.0,
-        depth=np.inf,
-        queries=0.0,
-        spread=np.inf,
-        blocks=0.0,
-    )
+    names = "cosine entropy even depth queries spread blocks".split()
+    found = powers(dict(zip(names, (0.99, 0.025, 0.995, 100.0, 1.0, 0.05, 1.0))))
+    expected = [1, 1, 1, 1, -1, -1, -1]
+    np.testing.assert_allclose(list(found.values()), expected, atol=1e-9)
+    worst = (1.0, 0.0, 1.0, np.inf, 0.0, np.inf, 0.0)
+    lost = dict(zip(names, worst)) | dict(dead=3.0)
     assert powers(lost) == dict.fromkeys(lost, np.inf)
 
 

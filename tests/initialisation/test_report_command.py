@@ -1,7 +1,6 @@
 """The command of reports: its files, its sentences, its interruption."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +11,10 @@ from report_cases import TINY
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
-
-
 HERE = Path(__file__).parents[1]
-
-
-COMMAND = Path(sys.executable).with_name("infattn_report")
-
-
 BAD_PLACES = [
     ("report.doc", "end in .html or .pdf or .png"),
     ("report", "end in"),
-    ("nowhere/report.html", "No such file"),
     ("/dev/null/r.html", "Not a directory"),
     ("r\0.html", "null"),
     ("folder.html", "a folder has that name"),
@@ -43,20 +34,14 @@ def test_places_that_cannot_be_written(path, fragment, report, tmp_path, monkeyp
 
 REJECTED = [
     (dict(config="nowhere.json"), "`config` must be a file that can be read"),
-    (dict(config="text.json"), "`config` must be JSON"),
-    (dict(config="longt5.json"), "got model_type 'longt5'"),
     (dict(config="t5.json", target="0"), "`target` must be at least 1, got 0"),
     (dict(target="to be"), "`target` must be omitted for a model with one text"),
     (dict(config="half.json"), "`config['n_head']` must divide the width 64, got 12"),
     (dict(out="report.txt"), "`out` must end in"),
     (dict(out="nowhere/report.html"), "`out` must be in a folder"),
-    (dict(tokens=0), "`tokens`"),
     (dict(tokens=3, text="a b"), "`tokens` must be omitted"),
     (dict(text=" "), "`text` must hold words"),
-    (dict(width=0), "`width`"),
     (dict(width=25), "multiple of heads"),
-    (dict(size=3), "`size`"),
-    (dict(seed=-1), "`seed` must be at least 0"),
 ]
 
 
@@ -64,9 +49,7 @@ REJECTED = [
 def test_the_command_rejects_in_one_sentence(options, fragment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in dict(
-        text="to be",
         t5='{"model_type": "t5"}',
-        longt5='{"model_type": "longt5"}',
         half='{"model_type": "gpt2", "n_embd": 64, "n_layer": 2}',
     ).items():
         (tmp_path / f"{name}.json").write_text(text)

@@ -21,8 +21,6 @@ def first(t):
 SIXTEEN = Transformer.uniform(
     np.eye(5), layers=16, heads=4, ff=4, activation=relu, final_norm=True, var_q=2.0
 )
-
-
 CAUSAL = Transformer.uniform(
     np.eye(5), layers=16, heads=4, ff=4, activation=relu, mask="causal"
 )
@@ -30,19 +28,11 @@ CAUSAL = Transformer.uniform(
 
 def test_gpt2_by_hand():
     block, a, f = first(with_rule(SIXTEEN, "GPT-2"))
-    assert (
-        a.var_o,
-        f.var_2,
-        a.var_q,
-        a.var_v,
-        f.var_1,
-        block.norm_placement,
-        block.branch_scale,
-    ) == (1 / 32, 1 / 32, 2.0, 1.0, 1.0, "pre", 1.0)
+    assert (a.var_o, f.var_2, a.var_q, a.var_v, f.var_1) == (1 / 32, 1 / 32, 2, 1, 1)
+    assert (block.norm_placement, block.branch_scale) == ("pre", 1.0)
     alone = Transformer.uniform(np.eye(3), layers=16, heads=4, ff=0)
-    assert (
-        with_rule(alone, "GPT-2").blocks[3].attention.var_o == 1 / 16
-    )  # one sum in a block
+    # one sum in a block
+    assert with_rule(alone, "GPT-2").blocks[3].attention.var_o == 1 / 16
 
 
 def test_tfixup_by_hand():
@@ -83,17 +73,13 @@ def test_depth_mup_by_hand():
         (SIXTEEN, None, 64),
         (SIXTEEN, 256, 64),
         (SIXTEEN, 1024, 256),
-        (replace_width(512), None, 128),
+        (replace(SIXTEEN, width=512), None, 128),
     ):
         block, a, f = first(with_rule(t, "Depth-µP", width=width))
         np.testing.assert_allclose(
             [block.branch_scale, a.score_scale], [1 / 4, (64 / m) ** 0.5]
         )
         assert (a.var_q, a.var_o, f.var_2) == (2.0, 1.0, 1.0)
-
-
-def replace_width(n):
-    return replace(SIXTEEN, width=n)
 
 
 def test_deepscale_by_hand():
@@ -113,14 +99,8 @@ def test_deepscale_by_hand():
             15 / 16 * r
             + 1 / 16 * (np.sqrt(1 - r * r) + r * (np.pi - np.arccos(r))) / np.pi
         )
-    np.testing.assert_allclose(
-        np.diag(
-            with_rule(
-                Transformer.uniform(7 * np.eye(3), layers=4, heads=2), "DeepScaleLM"
-            ).cov
-        ),
-        1,
-    )
+    larger = Transformer.uniform(7 * np.eye(3), layers=4, heads=2)
+    np.testing.assert_allclose(np.diag(with_rule(larger, "DeepScaleLM").cov), 1)
 
 
 @pytest.mark.power("mean square of 10⁶ entries: half a per cent")
@@ -169,8 +149,6 @@ LLAMA = Transformer(
     first_norm=Norm(),
     width=32,
 )
-
-
 PARALLEL = Transformer(
     WORDS,
     blocks=[

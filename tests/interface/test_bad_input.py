@@ -139,17 +139,13 @@ NET.matrix() @ NET_F ~ `f1` must end the network
 Nonlinearity(np.tanh, derivative=3) ~ `derivative` must be a function
 Nonlinearity(np.tanh, derivative=(np.cos, np.sin)) ~ `derivative` must be 1 functions
 gradients(3, NET_F) ~ `program`
-gradients(NET, []) ~ `outputs` must contain at least one
 gradients(NET, NET_X, 8) ~ `outputs` must be outputs of readouts
 gradients(NET, NET_Y) ~ tangent kernel stays random
-train(3, NET_F, 1.0, width=8) ~ `program`
 train(NET, [NET_F], [1.0, 2.0], width=8) ~ `y` must have shape (1,), got (2,)
-fit(width=INF) ~ finite
 fit(width=10**13) ~ processor seconds, which takes about
 fit(learning_rate=1e9, steps=30) ~ `learning_rate` must keep the losses of
 fit(batches='all') ~ `batches` must be 'shared' or 'own'
 fit(matrices=['V']) ~ `matrices` must name matrices on which the outputs depend
-fit(matrices=[]) ~ `matrices` must contain at least one trained matrix
 fit(rate_factors={'V': 1.0}) ~ `rate_factors` must name matrices on which the
     outputs depend
 fit(rate_factors={'R': 2.0}, matrices=['W']) ~ `rate_factors` must name matrices
@@ -168,7 +164,6 @@ weights_of(from_config('gpt2', [3, 4]), 7) ~ `module` must be a module of torch
 next_tokens(Transformer.uniform(np.eye(2), layers=1, heads=1)) ~ `net` must be read
     from a model
 fit(watch=[NET_X]) ~ `watch` must be outputs and scores
-fit(init={'W': np.eye(3)}) ~ `init` must have shape (8, 8)
 fit(init=ONE, width=16) ~ `init` must be a run of the same program and width
 ONE.change(NET_P) ~ `h`
 ONE.tangent(outputs=[NET_X]) ~ `outputs`
@@ -176,7 +171,6 @@ Transformer.uniform(np.eye(2), layers=1, heads=1).program(readout='middle') ~ `r
 Transformer(np.eye(2), [Block(SelfAttention(1, rotary=Rotary()))]).program() ~
     `width` must be finite for rotary positions
 Attention(T, var_q=-1.0) ~ `var_q`
-Attention(T, heads=3, var_o=[1.0, 2.0]) ~ `var_o` must have shape (3,)
 Attention(T, heads=2, var_o=[1.0, 2.0]).infinite_heads() ~ `var_o` must be one number
 Attention(T, head_width='half') ~ or 'full' or None
 Attention(T, heads=3, head_width=None).law(7) ~ `width` must be a multiple of heads
@@ -188,13 +182,9 @@ Tokens(0, relu) ~ `seq_len`
 CommonTokens(0, relu) ~ `seq_len`
 Tokens(3, 7) ~ `activation` must be a function
 Tokens(2, relu, [[1, 2], [2, 1]]) ~ positive semidefinite
-Tokens(2, relu, [[1, 0.5], [0, 1]]) ~ symmetric
-Tokens(2, relu, [['a', 'b'], ['c', 'd']]) ~ real numbers
 checks.cov(np.diag([1, -1e-10])) ~ smallest eigenvalue
 LOW.law(9) ~ heads·head_width = 8
 LAW.rvs(-1) ~ `size`
-LAW.marginal(3) ~ `i`
-LAW.cov(draws=1) ~ `draws`
 LAW.logpdf([1.0, 2.0]) ~ `y` must have shape (..., 3)
 HierarchicalGaussian.constant(np.ones((2, 2))).logpdf([0, 0]) ~ `law` must have a
     density
@@ -210,9 +200,7 @@ kde_kl([1.0, 1.0], [1.0, 2.0]) ~ `samples_p`
 sweep('fig9') ~ 'fig9'
 reproduce(only=3) ~ `only`
 Attention(T, var_q=1e300, var_k=1e300) ~ overflow
-relu.dual(np.eye(2) * 1j) ~ `cov` must hold real numbers
 relu.dual(MASKED) ~ `cov` must not have masked entries
-Nonlinearity('tanh') ~ `fn` must be a function
 Nonlinearity(lambda x: x.sum()) ~ `fn` must return shape (7,)
 Nonlinearity(math.tanh) ~ vectorise it
 Nonlinearity(np.tanh, arity=2) ~ correct `arity`
@@ -241,7 +229,6 @@ HierarchicalGaussian(5, 2) ~ `sample`
 HierarchicalGaussian(normals, 1, direct=lambda n, rng: np.full((n, 1), NAN)).rvs(3)
     ~ correct the sampler
 LAW.conditional(np.eye(2)) ~ `S` must be (3, 3)
-LAW.plot(i=9) ~ `i`
 wishart_factor(np.eye(2)[..., None], -1, None, (3,)) ~ `df`
 narrow(5) ~ len()
 normal_nodes(5, np.ones(2)) ~ not callable
@@ -250,7 +237,6 @@ T.tv_error(np.array([3])) ~ `width`
 A.law(1e300).rvs(1) ~ `width` must be at most 1e10
 Attention(T, bias=np.eye(3) * 1j) ~ `bias` must hold real numbers
 TWO.infinite_heads(draws=0) ~ `draws`
-W @ np.eye(2) ~ `W @ h`
 P.nonlin(np.tanh) ~ contain at least one vector
 P.nonlin(np.tanh, H1, scores=5) ~ `scores` must be a list
 tanh(H1, H2) ~ must get 1 argument,
@@ -260,22 +246,15 @@ P.score(H1, H2, scaling='cube') ~ `scaling`
 P.attend([SCORE], [H1, H2]) ~ one score per value
 P.name(OTHER) ~ this program
 P.describe(5) ~ `node` must be a Vector, got int
-P.past(5) ~ `nodes`
 mlp(P, [H1], layers=-1) ~ `layers`
-lstm(P, [OTHER]) ~ same program
 attention(P, [H1], heads=0) ~ `heads`
-limit(5) ~ `program`
 LIM.mean(OTHER) ~ same program
 LIM.law([X]) ~ Gaussian given the scores
-simulate(5, H1, 4) ~ `program`
 gram(P, [H1, P.matrix(rows=0.5) @ H2], 4) ~ same length
-ProgramTokens(P, [5]) ~ vectors of a program
 variance_gamma(2.5) ~ `width`
 score_gram(P, [H1], 4) ~ `scores`
 ExchangeableScores(np.eye(3), [1.0]) ~ gram`
 ExchangeableScores(P, [1.0], draws=0) ~ `draws`
-averages(5, np.tanh, H1, 4) ~ `program`
-curves(5, np.tanh, H1, [[0.0]], 4) ~ `program`
 gaussian_mean(np.tanh, -1.0) ~ `v`
 positions(5) ~ `layer`
 equicorrelated(3, 'a') ~ `ρ`
@@ -284,7 +263,6 @@ cumulants(np.eye(4), [1.0]) ~ two rows per score
 quadratic_form(3) ~ `c`
 first_order(Attention(T), [0.0], step=0.0) ~ `step`
 explicit_seconds('fig2a', trials='a') ~ `trials`
-split(5, np.tanh, np.tanh, np.tanh, 4) ~ `layer`
 split(Attention(T, heads=INF), np.tanh, np.tanh, np.tanh, 4) ~ finitely many heads
 tied_scores(5) ~ `layer`
 tied_law(TWO, 2.5) ~ `width`
@@ -298,10 +276,8 @@ noise_floor(G, 0) ~ `samples`
 smoothed(5, 100) ~ `law`
 sparse(2) ~ `p`
 student(2) ~ `df`
-simulate_weights(TWO, 5, 4) ~ `entries`
 simulate_weights(TWO, lambda rng, shape: np.ones(3), 4) ~ `entries` must return
 cross_mask(2.5, 2) ~ `queries`
-Transformer.uniform(np.eye(3)[:2]) ~ `cov` must be square
 Transformer.uniform(np.eye(3), heads=2).chain(7) ~ multiple of heads
 Transformer.uniform(np.eye(3)).gradients(texts=[0, 0, 1]) ~ `texts` must not attend
     to each other
@@ -309,60 +285,34 @@ scan(np.eye(3)) ~ `transformer` must
 scan(Transformer.uniform(np.eye(3)), residual=[0.0]) ~ `residual`
 scan(Transformer(np.eye(3), blocks=[Block(), Block(None)]), layers=[3]) ~ `layers`
     must be multiples of 2
-Thresholds(min_entropy=-0.1) ~ `min_entropy`
-with_rule(np.eye(3), 'GPT-2') ~ `transformer` must
 with_rule(Transformer.uniform(np.eye(3)), 'GPT-3') ~ `rule`
 embedding_cov([]) ~ `texts`
 text_labels([[]]) ~ `texts`
 Norm('batch') ~ `kind`
-Rotary(0.0) ~ `base`
 SelfAttention(4, groups=3) ~ `groups` must divide heads = 4
 SelfAttention(head_width='full') ~ be a number or None in a
 SelfAttention(scaling='linear') ~ pass score_scale=1/√m
 Attention(Tokens(2, identity, 1e-150 * np.eye(2)), heads=2, var_o=[1e-150,
     3e-150]).law() ~ choose another unit
-SelfAttention(rotary=1e4) ~ `rotary` must be a Rotary
-FeedForward(0) ~ `units`
-SGD(nesterov=True) ~ `nesterov` must come with a momentum
 Adam(betas=(0.9, 1.0)) ~ `betas` must hold numbers in [0, 1), got 1
-AdamW(weight_decay=-1.0) ~ `weight_decay` must be in [0, ∞)
-Muon(momentum=2.0) ~ `momentum` must be in [0, 1)
-Lion(betas=(0.9,)) ~ `betas` must have shape (2,)
 output_of_experts(3) ~ `mixture` must be Experts, got int
 output_of_experts(Experts(8, 2), draws=10**12) ~ fit into
 common_experts(2.0, 4) ~ `cosine` must be in [-1, 1]
 common_experts(0.5, 4, 5) ~ `chosen` must be at most the 4 experts
-common_experts(0.5, 4, 2, rng='a') ~ `rng` must be
-concentrated(0.5, 0, 4) ~ `seq_len` must be at least 1
 concentrated(0.5, 2, 4, draws=10**12) ~ fit into
-Adapters(0) ~ `rank` must be
-Adapters(alpha=0.0) ~ `alpha` must be in (0, ∞)
 Adapters(on=3) ~ `on` must name matrices or layers
-Adapters(init='zero') ~ `init` must be 'uniform' or 'normal'
 Experts(4, 2, groups=3) ~ `groups` must divide the 4 experts, got 3
-Experts(4, 3, groups=2) ~ `chosen` must be at most the 2 experts of the chosen groups
 Experts(4, 2, groups=2, chosen_groups=3) ~ `chosen_groups` must be at most the 2 groups
 Experts(4, 2, groups=2, best_of_group=3) ~ `best_of_group` must be at most the 2 experts
 Experts(4, gate='softmax', power=2.0) ~ `power` must be 1 unless the gate is 'chosen'
-Experts(4, factor=0.0) ~ `factor` must be in (0, ∞)
 Experts(4, correction=[1.0]) ~ `correction` must have shape (4,)
 Experts(4, 2, FeedForward(1, var_b1=1.0), gate='input') ~ `mlp` must have no biases
-LatentAttention(0) ~ `heads` must be
-LatentAttention(2, keys=0) ~ `keys` must be
-LatentAttention(2, queries=0) ~ `queries` must be
 LatentAttention(2, rotary_width=3) ~ `rotary_width` must be even, got 3
 LatentAttention(2, rotary=Rotary(share=0.5), rotary_width=2) ~ an even number of coord
-LatentAttention(2, mask=np.eye(3)) ~ `mask` must be boolean or 'causal'
-LatentAttention(2, norm='rms') ~ `norm` must be a Norm
-LatentAttention(2, var_kr=-1.0) ~ `var_kr` must be
 Projection(0.0) ~ `width` must be in (0, ∞)
 output_of_experts(Experts(4, gate='input')) ~ `mixture` must have weights of outputs
 Experts(2, 3) ~ `chosen` must be at most the 2 experts, got 3; choose fewer
-Experts(0) ~ `experts` must be
-Experts(mlp=None) ~ `mlp` must be a FeedForward
-Experts(gate='top') ~ `gate` must be 'chosen' or 'softmax'
 Block(None, None) ~ `attention`
-Block(norm='rms') ~ `norm` must be a Norm
 Block(norm_placement='output', parallel=True) ~ `norm_placement` must be 'pre',
     'post' or None in a parallel block
 Transformer(np.eye(3), blocks=[]) ~ `blocks`
@@ -377,13 +327,8 @@ Transformer.uniform(np.eye(2), layers=1).chain(12, 1, 0).kernel_of_texts('first'
 from_config(3, 4) ~ `config`
 from_config(dict(model_type='longt5'), 4) ~ model_type
 from_config(dict(model_type='t5'), 4) ~ `texts` must be a pair, source and target
-from_config(dict(model_type='t5'), 'to be or not') ~ `texts` must be a pair
-from_config(dict(model_type='t5'), (4, 0)) ~ `target`
 from_config(dict(model_type='bart'), (4, 1025)) ~ allow for a target of 1025 tokens
-from_config(dict(model_type='whisper'), (1501, 4)) ~ allow for a source of 1501
 Block(rows=[True, False], looks_at=[True, True]) ~ `looks_at` must have no token
-Block(rows=[0, 1]) ~ `rows`
-Block(looks_at=[True, False]) ~ `looks_at`
 Block(SelfAttention(), None, 'sandwich', rows=[True, False]) ~ `rows` must be None
 Transformer(np.eye(3), [Block(rows=[True, False])]) ~ `rows` must have shape (3,)
 Transformer(np.eye(2), [Block(SelfAttention(2, mask='causal'), rows=[True, False],
@@ -391,18 +336,14 @@ Transformer(np.eye(2), [Block(SelfAttention(2, mask='causal'), rows=[True, False
 hellinger(G, 5) ~ `q`
 wasserstein('a', G) ~ `p`
 total_variation(ScaleMixture([0.0, 1.0]), G) ~ `p` must have a density
-kde([1.0, 1.0], [0.0]) ~ `samples`
 kde_trials(5) ~ `p` must be a law
 paper_layer(heads=0) ~ `heads`
 figure_1a(5) ~ `data` must be a table
 figure_heads({}) ~ `data` must be a table
-figure_2b(trials=0) ~ `trials`
 figure_1b(rng='a') ~ `rng`
 figure_2a(samples=1) ~ `samples`
 figure_3a([]) ~ `data`
-figure_3b(trials=2.0) ~ `trials`
 figure_relu_a('table') ~ `data`
-figure_relu_b(trials=0) ~ `trials`
 write_table({'a': 1}, 't.csv') ~ `data`
 read_table('missing.csv') ~ missing.csv
 figure_1a(TABLE) ~ pass the table of this figure
@@ -414,7 +355,6 @@ tanh() ~ `tanh` must get as many arrays
 paired_kl(HEARD, 8) ~ `layer` must have tokens whose Gram matrix
 simulate_weights(SEEN, gaussian, 4) ~ `layer` must have tokens
 attention_mlp(np.eye(2), texts=[[0], [0, 1]]) ~ `texts`
-trained_limit(np.eye(2), [1.0, 2.0]) ~ `y`
 trained_limit([[0.0]], [1.0]) ~ positive diagonal
 trained_limit(np.eye(2), [1.0], activation=relu) ~ twice
 averaged_constant(0.5, 1.0, 1.0) ~ `order`
@@ -424,9 +364,7 @@ attack(5, 1) ~ `ratio` must be a function
 break_pseudo_lipschitz(5, 1, 1) ~ `activation` must be a function
 break_pseudo_lipschitz(lambda x: NAN * x, 1, 1) ~ `activation` must be defined for
     all finite arguments
-mlp(P, None) ~ `X` must be a list
 LIM.given([1.0, 2.0]) ~ `scores` must have shape (any
-kde([1.0, 2.0, 3.0], [NAN]) ~ `grid` must hold numbers in (-∞, ∞)
 kde_trials(G, stats.norm) ~ `q` must be a law with `rvs(size, rng)`
 hellinger(stats.norm([0.0, 1.0]), G) ~ `p` must be one law
 total_variation(stats.norm(scale=NAN), G) ~ `p` must be one law
@@ -439,7 +377,6 @@ conditional_average(5, np.tanh, Y, [[0.0]]) ~ `program`
 curves(P2, np.tanh, Y, np.ma.masked_array([[0.0], [1.0]], [[0], [1]]), 4) ~ `at`
     must not have masked
 gaussian_mean(np.log, [1.0]) ~ finite
-gaussian_mean(5, [1.0]) ~ function
 split(TWO, np.tanh, np.log, np.cos, 4, draws=64) ~ `f` must be finite, and `df`
 gaussian_limits(DEAD) ~ positive variance
 Mixture(np.zeros((1, 2)), np.ones((1, 2)), np.ones(1)).pdf('a') ~ `y` must hold real
@@ -455,44 +392,24 @@ AttentionDescent(max_iter=1, n_networks=1).fit(np.ones((4, 2, 2)),
 simulate(LINE, [LINE_X], 1e20) ~ got 1e+20, which takes
 limit(LINE).mean(LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)) ~ `fn` must
     return a plain array, got a masked array
-averages(P2, np.tanh, [], 4) ~ `h` must contain at least one
-kl_constant(TWO, step='a') ~ `step`
 Nonlinearity(lambda h: np.exp(h * h)).dual(np.eye(2)) ~ `fn` must have a second moment
-Attention(Tokens(3, relu), heads=-INF) ~ `heads` must be
-Attention(T, mask=np.ones((2, 3, 3), bool)) ~ `mask` must be (3, 3), got (2, 3, 3)
 np.tanh(H1) ~ write tanh(h) with
-np.exp(H1) ~ write program.nonlin(np.exp, h)
 np.exp(SCORE) ~ scores are read by program.attend
 softmax(H1) ~ program.attend(scores, values)
-tanh([H1, H2]) ~ write [tanh(h) for h in …]
-1 - H1 ~ add a constant inside a function
 H1**2 ~ program.nonlin(lambda x: x**2, h)
-H1 * H2 ~ `times(g, h)`
-1 / H1 ~ program.nonlin(lambda x: 1/x, h)
-abs(H1) ~ write absolute(h)
 H1 > 0 ~ compare inside a continuous function
 H1 @ H2 ~ program.score(q, k)
-H1 @ W ~ a matrix stands on the left
 W * H1 ~ a matrix multiplies vectors, W @ h
-2 * W ~ 2*(W @ h)
-W + W ~ V @ h
 W @ V ~ W @ (V @ h)
 W @ [H1, H2] ~ write [W @ h for h in …]
 SCORE + 1 ~ program.nonlin(φ, h, scores=[p])
-np.float64(2) * SCORE ~ scores are read by
 network(rotary=True) ~ write SelfAttention(rotary=…) in a Block
 network(head=2) ~ did you mean 'heads'
-network(colour=2) ~ choose among final_norm
-mixture_of_heads([([1.0], [1.0])], singlar=True) ~ did you mean 'singular'
-figure_1a(sample=9) ~ did you mean 'samples'
 break_pseudo_lipschitz(tanh, seed=0) ~ choose among size, rng
 N.gradients(8, 2, readout=17) ~ `readout` must be 'last', 'mean' or a covariance (3, 3)
 P.linear(H1, 3) ~ write 3*h, or program.linear((3
-LAW.plot(2) ~ `ax` must be Axes, got int
 P.matrix(7) ~ `name` must be a str, got int
 P.matrix(rows=np.pi) ~ `rows` must be a positive frac
-embed_features([[NAN, 1.0]]) ~ `X` must hold numbers
-patches(np.full((1, 4, 4), NAN), 2) ~ `images` must hold numbers
 parallel(Client()).__enter__() ~ pass client.get_executor()
 ScaleMixture([1e-310, 1.0]) ~ `variances` must be zero or above
 Attention(T, var_o=1e-310) ~ `var_v·var_o` must be 0 or at least
@@ -500,27 +417,15 @@ Tokens(2**63, relu) ~ `seq_len` must be at most
 Attention(Tokens(2**20, identity)).law() ~ `seq_len` must fit into
 simulate_dense(3, 8) ~ `layer` must be an Attention
 HierarchicalGaussian(asymmetric, 2).rvs(2) ~ S != Sᵀ
-LAW.fold(np.sum, 10**20) ~ `size` must be at most 1,000,000,000,000
-LAW.cov(10**20) ~ `draws` must be at most
 LAW.logpdf([1.0, 2, 3], islands=10**12) ~ `islands` must be at most
-A.infinite_heads(1) ~ `draws` must be at least 2
 HUGE.law().rvs() ~ `heads` must be fewer than
 Attention(T, heads=10**11).scores() ~ `size` must fit into memory
-simulate_dense(A, 10**7) ~ `width` must fit into
 Transformer.uniform([[1.0]], heads=1).gradients(1e10) ~ `width` must fit into
 simulate(LINE, [LINE_X], 64, coords=10**30) ~ `coords` must be at most
-limit(P, draws=10**15) ~ `draws` must be at most
-sweep('fig1a', samples=10**20) ~ `samples` must be at most
 Transformer.uniform(np.eye(2), layers=10**9) ~ `layers` must be at most
-attention(P, [relu(H1)], np.inf) ~ `heads` must be an integer
 psd_factor(np.array([[1.0, 2.0], [2.0, 1.0]])) ~ `S` must be positive semidefinite
 mean_entropy(2, 1e300) ~ `score_sd` must be in (0, 100]
-row_overlap(2, 1e300, 0.5) ~ `score_sd` must be in (0, 50]
-wishart_factor(np.eye(4)[..., None], 2.5, 0, (9,)) ~ a whole number, or at least 3
 network(heads=2.5) ~ `heads` must be an integer
-network(norm_placement='batch') ~ `norm_placement` must be 'pre' or 'post'
-network(kind=None) ~ `kind` must be 'layer'
-network(mask='left') ~ `mask` must be
 network(mask=np.eye(2, dtype=bool)) ~ `mask` must have shape
 network(layers=2, var_o=[1.0, 2.0, 3.0]) ~ one per layer
 network(texts=[0, NAN, NAN]) ~ `texts` must
@@ -529,64 +434,39 @@ network(layers=1, heads=2, ff=0.3).chain(8) ~ a whole number of hidden units fro
 N.chain(2) ~ exceed the rank
 N.chain(8, coords=9) ~ `coords` must not exceed
 N.kernel(draws=3) ~ `draws` must be at least 16
-embedding_cov([1.0, NAN, NAN]) ~ `texts` must
 from_torch(3, np.eye(3)) ~ `module` must be
-regressor(NAN * XS) ~ `X` must be finite
 regressor(XS[0]) ~ `X` must be (sequences, tokens, features)
-regressor(XS[:0], YS[:0]) ~ each at least 1
 regressor(y=YS[:3]) ~ `y` must be (4,)
-regressor(XS.astype(str)) ~ `X` must hold real numbers
 regressor(TABLE_X) ~ embed_features(X), images by patches(X)
 regressor([XS[0], np.ones((3, 3))], YS[:2]) ~ `X[1]` must have shape
 regressor(np.ones((10**6, 1, 1)), np.ones(10**6)) ~ got 1,000,000 sequences
 regressor(n_particles=10**9) ~ `n_particles` must be at most
 regressor(alpha=0) ~ `alpha` must be in (0, ∞)
-regressor(heads=0) ~ `heads` must be at least 1
-regressor(heads=1.5) ~ `heads` must be an integer
 regressor(width=0.5) ~ `width` must be a whole number
-regressor(readout=3) ~ `readout` must be an output 0…2
 regressor(readout='max') ~ 'mean' or the index of a token
-regressor(mask='future') ~ `mask` must be 'causal'
 regressor(mask=np.ones((2, 2), bool)) ~ `mask` must be (3, 3)
-regressor(scaling='cubic') ~ `scaling`
 regressor(n_moves='many') ~ 'auto' or an integer
 regressor(optimizer='adam') ~ `optimizer` must be 'evidence'
-regressor(random_state=-1) ~ `random_state` must be at least 0
-regressor(normalize_y='yes') ~ `normalize_y` must be True or False
-regressor().compare([0]) ~ `heads` must be at least 1
 regressor().predict(XS, return_std=True, return_cov=True) ~ `return_std` must be False
 regressor().predict(np.ones((1, 3, 3))) ~ tokens of 2 numbers as in `fit`, got 3
-regressor().set_params(head=2) ~ Invalid parameter 'head'
 regressor().predictive(XS, noise=True) ~ `noise` must hold real numbers
 AttentionRegressor().compare([1]) ~ `compare` must follow `fit`
-AttentionRegressor().expected_seconds(XS, YS[:2]) ~ `y` must be (4,)
 embed_features(np.ones(3)) ~ `X` must have shape
 patches(TABLE_X) ~ `images` must be
 patches(np.ones((2, 4, 4)), 3) ~ `size` must divide
-descent(heads=1.5) ~ `heads`
-descent(readout=4) ~ `readout`
-descent(mask=np.ones((2, 2), bool)) ~ `mask`
 descent(loss='hinge') ~ `loss`
-descent(max_iter=0) ~ `max_iter`
-descent(weight_decay=-0.1) ~ `weight_decay`
-descent(batch_size=0) ~ `batch_size`
-descent(linearized='yes') ~ `linearized`
 descent(linearized=True, weight_decay=0.1) ~ `weight_decay`
 descent(heads=INF, temperature=0.1) ~ temperature
 descent(heads=INF, init=WEIGHTS) ~ `init`
 descent(init=WEIGHTS, head_width=6) ~ `head_width`
-descent(init=WEIGHTS[:3]) ~ `init`
 descent(init=WEIGHTS, heads=2, head_width=5) ~ `init`
 descent(init=[NAN * w for w in WEIGHTS], head_width=5) ~ `init`
-descent(y=YS[:3]) ~ `y`
-descent(loss='logistic') ~ Unknown label type: continuous
 descent(loss='logistic', y=np.arange(4)) ~ `y`
 descent(5 * XS, learning_rate=1e6) ~ `learning_rate`
 descent(n_networks=10**9) ~ `n_networks` must hold at most
 descent(heads=INF, n_networks=10**9) ~ `n_networks` must hold at most
 descent().predictive(XS) ~ `noise`
 descent().values(XS, 'middle') ~ `when`
-descent().score(XS, YS[:2]) ~ `y`
 row_mixture(np.ones(2**20 + 1), 1.0) ~ at most 1,048,576
 row_mixture([1.0, 1], 1.0, bias=[0, INF]) ~ bias
 row_mixture([1.0, 1], 100.0) ~ poisson_dirichlet_limit
@@ -601,19 +481,23 @@ make_recall(0) ~ `sequences` must be at least 1
 init_table(N) ~ one that was not read from a model
 initialise(from_config('gpt2', 3), 3, 0) ~ be a module of torch
 CircuitDescent(layers=0).fit(XS, YS) ~ `layers`
-averages(P, np.cos, H1, INF) ~ finite whole number
 averages(P, np.log, H1, 4) ~ must be finite
-split(TWO, np.cos, np.cos, np.cos, 0.5) ~ whole number
 curves(P2, np.tanh, X, np.zeros((1, 4)), 4) ~ same program
 trained_limit(np.eye(2), [1.0], without='loss') ~ 'motion' or 'first order'
-trained_limit(np.eye(2), [1.0], nodes=2) ~ `nodes`
 kl_constant(Attention(T, scaling='linear')) ~ scaling='sqrt'
-simulate_weights(LOW, gaussian, 9) ~ heads·head_width
-simulate_weights(TWO, gaussian, INF) ~ finite whole number
-SQUARES.simulate(INF, 3, 0) ~ whole number
 SQUARES.kurtosis(2.5) ~ whole number
 Program().parameter(var=-1.0) ~ `var`
 conv1d(P, [H1], kernel=2) ~ `kernel`
+AdamW(weight_decay=-1.0) ~ `weight_decay` must be in [0, ∞)
+SGD(nesterov=True) ~ `nesterov` must come with a momentum
+Muon(momentum=2.0) ~ `momentum` must be in [0, 1)
+Lion(betas=(0.9,)) ~ `betas` must have shape (2,)
+ProgramTokens(P, [5]) ~ vectors of a program
+figure_2b(trials=0) ~ `trials`
+figure_3b(trials=2.0) ~ `trials`
+figure_relu_b(trials=0) ~ `trials`
+kde([1.0, 1.0], [0.0]) ~ `samples`
+lstm(P, [OTHER]) ~ same program
 rnn(P, [H1], var_w='a') ~ `var`
 fluctuations(T, 0.3) ~ `step`
 score_cov(np.eye(3)) ~ 2r
@@ -621,9 +505,7 @@ circuits().without('head', ()) ~ `kind`
 circuits().scores(XS, layer=5) ~ `layer`
 N.chain(8, 2, 0).plot(what='norms') ~ `what` must be
 N.chain(8, 2, 0).plot(beside=N.gradients(8, 2, 0)) ~ `beside` must be a Chain
-N.gradients(8, 2, 0).plot(matrices='qx') ~ `matrices` must be
 AttentionRegressor().plot() ~ `X` must be given
-report(N, 8, 3) ~ `size`
 report(N, 8, 4, labels=['a']) ~ one label per token
 report(N, 8, 4, thresholds=Thresholds(max_cosine=2)) ~ `max_cosine` must be in [-1, 1]
 """)
@@ -830,20 +712,9 @@ def test_what_is_rejected_leaves_no_trace_in_the_program(write):
     assert mlp(p, xs)[0].program is p
 
 
-def test_input_is_not_modified():
-    cov, bias = np.eye(3), np.zeros((3, 3))
-    cov.flags.writeable = bias.flags.writeable = False
-    Attention(Tokens(3, relu, cov), bias=bias, mask=np.tri(3, dtype=bool)).law(4).rvs(
-        10, rng=0
-    )
-
-
 OPTIONS = [
     (dict(only="fig1a,nope"), "'nope'"),
-    (dict(only=""), "`only`"),
     (dict(out="/dev/null"), "`out`"),
-    (dict(trials=0), "`trials`"),
-    (dict(samples=3), "`samples`"),
     (dict(seed=-1), "`seed`"),
     (dict(workers=0), "`workers`"),
 ]
@@ -853,9 +724,8 @@ OPTIONS = [
 def test_every_option_of_the_command(options, fragment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as e:
-        infattn_figures.__wrapped__(
-            **options
-        )  # older fastcore reads sys.argv even then
+        # older fastcore reads sys.argv even then
+        infattn_figures.__wrapped__(**options)
     said = e.value.code
     assert fragment in said
     assert said.startswith("infattn_figures: ")

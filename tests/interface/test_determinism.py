@@ -40,27 +40,13 @@ def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "name", nightly(PLANS, *set(PLANS) - {"fig1b", "fig2a", "relu_b"})
-)
-@pytest.mark.long
-def test_same_table_for_any_number_of_workers(name):
-    with parallel(1):
-        one = sweep(name, trials=2, samples=64)
-    with parallel(4):
-        four = sweep(name, trials=2, samples=64)
-    for c in one:
-        np.testing.assert_array_equal(one[c], four[c])
-
-
 def test_seed_semantics():
     law = Attention(Tokens(3, relu), heads=2).law(5)
     ints, seeds = (law.rvs(5000, rng=r) for r in (7, np.random.SeedSequence(7)))
     np.testing.assert_array_equal(ints, seeds)
     seed = np.random.SeedSequence(7)
-    np.testing.assert_array_equal(
-        law.rvs(10, seed), law.rvs(10, seed)
-    )  # a seed is a value
+    # a seed is a value
+    np.testing.assert_array_equal(law.rvs(10, seed), law.rvs(10, seed))
     assert seed.n_children_spawned == 0
     g = np.random.default_rng(7)
     first, second = law.rvs(5000, g), law.rvs(5000, g)  # a Generator is a state

@@ -178,8 +178,6 @@ def test_singular_matrices_have_one(rank):
 def test_broken_degrees_of_freedom():
     "Below q − 1 a Wishart law needs whole ones: mean diagonal 1, 1, .8, .8."
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="`df` must be a whole number, or at least 3"):
-        wishart_factor(np.eye(4)[..., None], 2.5, rng, (10,))
     for df in (2.0, 3.5):
         F = wishart_factor(np.eye(4)[..., None], df, rng, (40_000,))
         diagonal = np.einsum("ikn,ikn->in", F, F).mean(1)
@@ -229,19 +227,6 @@ def test_every_position_with_two_outputs_is_scored():
 
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
-def test_noise_is_a_variance():
-    X, y = data()
-    model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0).fit(X, y)
-    alone = model.predictive(X, noise=0.0).var()
-    np.testing.assert_allclose(model.predictive(X, noise=5.0).var(), alone + 5)
-    with pytest.raises(TypeError, match="`noise` must hold real numbers"):
-        model.predictive(X, noise=True)
-    for name in ("return_std", "return_cov"):
-        with pytest.raises(TypeError, match=f"`{name}` must be True or False"):
-            model.predict(X, **{name: "no"})
-
-
-@pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 def test_constant_targets_keep_the_scale_of_the_prior():
     "Their standard deviation is 1e-17, by rounding: so was that of the predictions."
     X, _ = data()
@@ -271,11 +256,9 @@ def test_scores_of_any_size_have_an_answer_or_a_sentence():
             row_overlap(16, sd, 0.5), (1 + small / 2) / 16, rtol=1e-15
         )
         np.testing.assert_allclose(participation_moments(16, sd, 1) * 16, 1 + small)
-    for ask in (mean_entropy, participation_moments):
-        with pytest.raises(ValueError, match=r"`score_sd` must be in \(0, 100\]"):
+    for ask in (participation_moments, lambda *x: row_overlap(*x, 0.5)):
+        with pytest.raises(ValueError, match=r"`score_sd` must be in"):
             ask(2, 1e300)
-    with pytest.raises(ValueError, match=r"`score_sd` must be in \(0, 50\]"):
-        row_overlap(2, 1e300, 0.5)
 
 
 def test_both_ways_of_small_scores_agree():
@@ -286,9 +269,6 @@ def test_both_ways_of_small_scores_agree():
         lambda s, sd: participation_moments(s, sd, 1)[0],
     ):
         np.testing.assert_allclose(ask(7, below), ask(7, above), rtol=1e-10)
-
-
-# files
 
 
 # warnings

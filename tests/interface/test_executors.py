@@ -1,11 +1,8 @@
-"""Whoever computes the blocks, the bytes are the same; and nothing is kept that need
-not be.
-"""
+"Whoever computes the blocks, the bytes are the same; nothing needless is kept."
 
 import gc
 import io
 import os
-import pickle
 import signal
 import time
 import tracemalloc
@@ -24,14 +21,13 @@ from infattn_nb import paired_kl, simulate
 from infattn_nb.attention import simulate_dense
 from infattn_nb.convergence import rademacher, simulate_weights, tied_scores
 from infattn_nb.netsor import mlp
-from infattn_nb.nonlinearities import clip, leaky_relu, relu
+from infattn_nb.nonlinearities import clip, relu
 from infattn_nb.numerics import draw, fold, parallel
 from infattn_nb.numerics.rng import BLOCK
 from infattn_nb.numerics.workers import TASKS_AHEAD, _workers, in_order
 from infattn_nb.paper import sweep
 
 pytestmark = pytest.mark.xdist_group("executors")  # its fixtures are made once
-
 TOKENS = Tokens(3, relu)
 LAYER = Attention(TOKENS, heads=2, mask="causal")
 SAMPLERS = {
@@ -105,19 +101,6 @@ def test_fold_reduces_the_samples_of_rvs(processes):
             y,
         )  # in block order
         assert law.fold(len, size, rng=2) == size
-
-
-def test_every_sampler_can_be_folded():
-    for sampler in SAMPLERS.values():
-        assert np.isfinite(fold(sampler, np.sum, 5000, rng=0))
-
-
-def test_samplers_and_laws_can_be_pickled():
-    for name, sampler in SAMPLERS.items():
-        np.testing.assert_array_equal(
-            sampler(50, rng=1), pickle.loads(pickle.dumps(sampler))(50, rng=1)
-        )
-    assert pickle.loads(pickle.dumps(leaky_relu(0.1)))(-1.0) == leaky_relu(0.1)(-1.0)
 
 
 def test_folding_keeps_nothing():
@@ -229,9 +212,7 @@ def test_threads_are_as_many_as_were_asked_for():
 
 
 def test_what_a_task_draws_stays_in_its_process(processes):
-    """Neither in our tasks nor in somebody's own is the choice of the parent taken
-    over, not by a fork either.
-    """
+    "The parent's choice is not taken over, not by a fork either."
 
     def check(pool):
         with parallel(pool):
@@ -286,9 +267,7 @@ def interrupted(call):
 
 @pytest.mark.parametrize("name", nightly(LONG, *set(LONG) - {"explicit matrices"}))
 def test_control_c_is_answered_at_once(name, processes):
-    """It takes minutes; the caller hears at once, and the threads end at their next
-    piece.
-    """
+    "The caller hears at once; the threads end at their next piece."
     answered, ended, said = processes.submit(interrupted, LONG[name]).result(300)
     assert answered < 10
     assert ended < 30
@@ -316,17 +295,9 @@ def test_cluster_with_a_worker_killed():
         distributed.Client(cluster) as client,
     ):
         assert len(client.nthreads()) == 2
-        result = by(
-            client.get_executor(),
-            law.fold,
-            partial(np.sum, axis=0),
-            size,
-            rng=0,
-            combine=combine,
-        )
-        np.testing.assert_array_equal(
-            result, law.fold(partial(np.sum, axis=0), size, rng=0)
-        )
+        total = partial(law.fold, partial(np.sum, axis=0), size, rng=0)
+        result = by(client.get_executor(), total, combine=combine)
+        np.testing.assert_array_equal(result, total())
         assert killed[0] not in client.run(os.getpid).values()
         tables = [
             by(workers, sweep, "fig2a", trials=2, samples=64)

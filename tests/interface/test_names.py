@@ -24,7 +24,6 @@ SECOND_NAMES = {
     "verbose": {"progress", "quiet"},
     "texts": {"tokens"},
 }
-
 OTHER_MEANINGS = {
     "the law of tokens": {("Attention", "tokens"), ("fluctuations", "tokens")},
     "a list of blocks, not how many": {("Transformer", "blocks")},

@@ -27,14 +27,21 @@ def fields_of(record):
     return [f.name for f in dataclasses.fields(record) if f.init and f.name[0] != "_"]
 
 
+SIGNED = {"skip_scale", "branch_scale", "score_scale", "max_cosine"}
+SIGNED |= {"divergence", "divergence_error", "error"}  # measured
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.long
 def test_every_field_of_a_record_is_checked(name):
-    "An object of no kind, and an array of seven axes without a number in it."
+    "By an object, an array of seven axes without a number in it, and −1 for a number."
     record = EXAMPLES[name]()
     assert type(record) in (PUBLIC[name], *PUBLIC[name].__subclasses__())
     for field in fields_of(record):
-        for wrong in (object(), np.full((2,) * 7, np.nan)):
+        again = dataclasses.replace(record, **{field: getattr(record, field)})
+        assert repr(again) == repr(record), field
+        number = type(getattr(record, field)) in (int, float) and field not in SIGNED
+        for wrong in (object(), np.full((2,) * 7, np.nan), *[-1] * number):
             with pytest.raises((TypeError, ValueError)) as error:
                 dataclasses.replace(record, **{field: wrong})
             assert ONE_SENTENCE.fullmatch(str(error.value)), (field, str(error.value))
@@ -49,6 +56,3 @@ def test_everything_can_be_looked_at(name):
     for attribute in dir(thing):
         hasattr(thing, attribute)
     assert dict(inspect.getmembers(thing))
-
-
-# -- a mixture

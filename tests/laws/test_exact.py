@@ -24,7 +24,6 @@ CORRELATED = np.array(
 REPEATED = np.kron(np.array([[1, 0.5], [0.5, 1]]), np.ones((2, 2)))
 BIAS = np.arange(16.0).reshape(4, 4) / 8
 LONG = np.kron(REPEATED, np.full((4, 4), 0.3) + 0.7 * np.eye(4))  # 16 tokens
-
 CELLS = {
     "one neuron, one ReLU token": (1, Attention(CommonTokens(1, relu))),
     "one neuron, four clipped tokens": (
@@ -125,7 +124,6 @@ CELLS = {
     "n = 32": (32, Attention(CommonTokens(4, relu))),
     "n = 64": (64, Attention(CommonTokens(4, relu), heads=2)),
 }
-
 TWINS = (
     "one neuron, four clipped tokens",
     "correlated ReLU tokens",
@@ -197,9 +195,7 @@ def test_one_output_alone_has_the_same_law(name, size=10_000):
 
 @pytest.mark.power("p < 1e-12 for two laws that are nearly right")
 def test_the_comparison_rejects_other_laws():
-    """Laws that are nearly right must be distinguished from the right one: no Wishart
-    factors, or a forgotten shared length.
-    """
+    "No Wishart factors, or a forgotten shared length."
     n, layer = CELLS["five heads, ReLU, n = 3"]
     size, explicit = 40_000, simulate_dense(layer, n, 40_000, rng=0)
     assert (

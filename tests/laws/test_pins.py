@@ -1,6 +1,4 @@
-"""Numbers from elsewhere for formulas of which small errors (tools/mutants.py) were
-seen by no other test.
-"""
+"Numbers from elsewhere where small errors were seen by no other test."
 
 import numpy as np
 import pytest

@@ -60,7 +60,6 @@ def points(law):
 
 ONE_POINT = "pdf", "logpdf", "cdf", "logcdf", "sf", "logsf"
 QUANTILES = "ppf", "isf"
-WHOLE = "mean", "var", "std", "median", "entropy", "kurtosis"
 FIRST = dict.fromkeys(ONE_POINT, 0.7) | dict.fromkeys(QUANTILES, 0.3)
 FIRST |= dict(moment=3, interval=0.9, cf=0.4)
 

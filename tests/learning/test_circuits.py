@@ -15,7 +15,6 @@ from numpy.random import SeedSequence, default_rng
 from reference_circuits import BARE, OF_TORCH, Wide, WrongRates, composition, data
 from reference_circuits import distances, last_scores, letters_shown, one_rate, rms
 from reference_circuits import same, side_by_side, start
-from scipy.stats import ks_2samp
 
 from infattn_nb import AttentionDescent, CircuitDescent, Transformer
 from infattn_nb.attention.spec import AttentionSpec
@@ -133,9 +132,9 @@ def dependent(state):
 
 
 def unscaled(depth):
-    return replace(
-        depth, spec=replace(depth.spec, var_v=depth.spec.var_v * depth.heads)
-    )  # no 1/H in a path
+    "No 1/H in a path."
+    spec = replace(depth.spec, var_v=depth.spec.var_v * depth.heads)
+    return replace(depth, spec=spec)
 
 
 CASES = [  # network, causal mask?
@@ -248,9 +247,8 @@ def test_explicit_networks_are_torchs(name):
     assert far(depth, rows) < 1e-9
     assert far(replace(depth, train_readout=not depth.train_readout), rows) > 1e-3
     if depth.layers > 1:
-        assert (
-            far(depth, data(7, d=3, every=every, causal=not causal)[0]) > 1e-3
-        )  # the last token sees all of them anyway
+        # the last token sees all of them anyway
+        assert far(depth, data(7, d=3, every=every, causal=not causal)[0]) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -298,56 +296,17 @@ def test_torch_live():
         )
 
 
-@pytest.mark.power("distribution functions .06 apart")
-@pytest.mark.slow
-def test_trained_networks_have_the_same_law():
-    """Values of 2,000 networks of width 384 after five steps, against 2,000 of
-    circuits; half as large a rate is another law.
-    """
-    depth, (rows, y), steps, rate = (
-        Depth(2, AttentionSpec(), True, True, True, 3),
-        data(7, P=2, s=3),
-        5,
-        0.02,
-    )
-    wide = []
-    for seed in range(2000):
-        net = Wide(depth, 384, 1, default_rng([seed, 5]))
-        for _ in range(steps):
-            net.step(rows, net.values(rows) - y, rate)
-        wide.append(net.values(rows)[:, 0])
-
-    def limit(rate):
-        state = start(depth, 1, range(2000))
-        for _ in range(steps):
-            answer = state.reply(depth, rows)
-            slopes = state.slopes(depth, rows, answer, answer.values - y)
-            state = state.step(depth, slopes, dynamics(rate), None)
-        return state.reply(depth, rows).values[..., 0]
-
-    same, other = limit(rate), limit(rate / 2)
-    assert min(ks_2samp(a, b).pvalue for a, b in zip(np.transpose(wide), same.T)) > 1e-6
-    assert (
-        min(ks_2samp(a, b).pvalue for a, b in zip(np.transpose(wide), other.T)) < 1e-9
-    )
-
-
 # --- the start, by the chain of a Transformer
 
 STARTS = {
     "causal": (Depth(2, AttentionSpec(2, var_v=0.5), True, False, False, 3), "causal"),
     "norm": (Depth(2, AttentionSpec(2, var_q=2.25), True, True, False, 2), None),
-    "three layers": (
-        Depth(3, AttentionSpec(var_q=1.44), True, True, False, 2),
-        "causal",
-    ),
+    "three": (Depth(3, AttentionSpec(var_q=1.44), True, True, False, 2), "causal"),
 }
 
 
 def by_circuits(depth, rows, networks, broken=None):
-    """Statistics (networks, ·) of circuits at the start: scores and inner products of
-    the first and last layer, θ of every layer, tangent kernel of two sequences.
-    """
+    "At the start: scores, Gram matrices, θ, tangent kernel, (networks, ·)."
     state = start(depth, 1, SeedSequence(1).spawn(networks))
     now = (dependent(state) if broken == "dependent" else state).products()
     limit = unscaled(depth) if broken == "no 1/H" else depth
@@ -396,9 +355,8 @@ def by_the_chain(depth, rows, mask, networks):
         net.gradients(np.inf, networks, 0, count_readout=False),
         net.chain(np.inf, networks, 1, scores=True),
     )
-    own = np.stack(
-        [chain.scores[..., :3, :3], chain.scores[..., 3:, 3:]], axis=3
-    )  # (N, L, H, text, 3, 3)
+    # (N, L, H, text, 3, 3)
+    own = np.stack([chain.scores[..., :3, :3], chain.scores[..., 3:, 3:]], axis=3)
     Θ = back.tangent[:, [0, 0, 1], [0, 1, 1]]
     parts = (
         own[:, 0],
@@ -416,9 +374,7 @@ def by_the_chain(depth, rows, mask, networks):
 @pytest.mark.parametrize("name", STARTS)
 @pytest.mark.long
 def test_the_start_is_that_of_the_chain(name, networks=2_000):
-    """Two programs that share nothing: scores, Gram matrices, squared gradients of
-    every matrix, the random tangent kernel.
-    """
+    "Two programs that share nothing: scores, Gram matrices, θ, tangents."
     depth, mask = STARTS[name]
     tokens = default_rng(0).standard_normal((2, 3, depth.size))
     tokens /= np.sqrt((tokens**2).mean())
@@ -548,9 +504,8 @@ def test_every_position_is_read_and_trained():
     assert (model.loss_[:, -1] < model.loss_[:, 0]).all()
     changed = X.copy()
     changed[:, 3:] += 1.0
-    np.testing.assert_allclose(
-        model.values(changed)[..., :3], model.values(X)[..., :3]
-    )  # causal
+    # causal
+    np.testing.assert_allclose(model.values(changed)[..., :3], model.values(X)[..., :3])
     labels = rng.integers(0, 3, (10, 5))
     classes = CircuitDescent(
         readout="every", loss="softmax", norm="layer", **QUICK
@@ -626,9 +581,8 @@ def test_paths_are_in_the_order_of_the_stream():
         X = rows.tokens
         for l, h in path:
             X = depth.weight * A[l][h] @ X
-        last = (
-            X[:, -1] if not path or path[-1][0] == 0 else X[:, 0]
-        )  # the last layer has one row alone
+        # the last layer has one row alone
+        last = X[:, -1] if not path or path[-1][0] == 0 else X[:, 0]
         np.testing.assert_allclose(answer.read[0][:, i : i + 2], last, atol=1e-12)
     with np.errstate(all="raise", under="ignore"):
         *scores, values = state.products()

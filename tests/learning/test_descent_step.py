@@ -30,9 +30,7 @@ def rules(k, S, how):
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_a_step_of_a_product_is_that_of_its_factors(k):
-    """Its carry by numbers, its gradient by a difference, the covariance of its noise
-    by pairs of products.
-    """
+    "Carry by numbers, gradient by differences, noise by pairs."
     rng, S = default_rng(k), np.array([[0.9, 0.2], [0.2, 0.4]])
     how = dynamics(0.3, 0.5, 0.4, 0.8)
     C = how.carry
@@ -90,9 +88,7 @@ def test_noise_of_products_has_the_variance_of_independent_matrices():
 @pytest.mark.power("fourth moments a tenth off")
 @pytest.mark.long
 def test_noise_of_products_is_that_of_wide_weights():
-    """Products of a step's noise with weights, velocities and the partner's noise:
-    moments at m = 400 and at infinite width.
-    """
+    "Moments of a step's noise at m = 400 and in the limit."
     rng, N, m = default_rng(0), 20_000, 400
     S = np.array([[0.9, 0.2], [0.2, 0.4]])
     L = np.linalg.cholesky(S)
@@ -118,9 +114,7 @@ def test_noise_of_products_is_that_of_wide_weights():
 @pytest.mark.parametrize("m", nightly([1, 2, 5, 40], 1, 2, 5))
 @pytest.mark.long
 def test_narrow_noise_is_that_of_all_columns(m):
-    """Gram matrices after three noisy steps with momentum: narrow factors against all m
-    columns.
-    """
+    "Narrow factors against all m columns, after three steps."
     how, N = dynamics(0.3, 0.5, 0.4, 0.8), 8_000
     rng = default_rng(m)
     M = np.full((N, 1, 1, 1), 0.8)

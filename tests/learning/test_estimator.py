@@ -42,47 +42,29 @@ X, Y = data()
 
 def test_nothing_is_answered_before_fit():
     "Every method raises scikit-learn's own error."
-    model, deep = AttentionDescent(loss="softmax"), CircuitDescent(loss="softmax")
-    asked = [
-        lambda: model.values(X),
-        lambda: model.predict(X),
-        lambda: model.predict_proba(X),
-        lambda: AttentionDescent().predictive(X, 0.1),
-        lambda: model.attention(X),
-        lambda: model.scores(X),
-        lambda: model.tangent(X),
-        lambda: model.score(X, LABELS),
-        lambda: model.plot(),
-        lambda: model.kernel_error_,
-    ]
-    of_circuits = [
-        lambda: deep.values(X),
-        lambda: deep.predict(X),
-        lambda: deep.predict_proba(X),
-        lambda: CircuitDescent().predictive(X, 0.1),
-        lambda: deep.attention(X),
-        lambda: deep.scores(X),
-        lambda: deep.tangent(X),
-        lambda: deep.score(X, LABELS),
-        lambda: deep.plot(),
-        lambda: deep.circuits_,
-        lambda: deep.circuit_size(),
-        lambda: deep.without("value", ()),
-    ]
-    for ask in asked + of_circuits:
-        with pytest.raises(exceptions.NotFittedError, match="not fitted yet"):
-            ask()
-    for known, questions in ((model, asked), (deep, of_circuits)):
-        methods = {
+    asked = dict.fromkeys(("values", "predict", "predict_proba", "attention"), (X,))
+    asked |= dict(scores=(X,), tangent=(X,), score=(X, LABELS), plot=())
+    asked |= dict(predictive=(X, 0.1))
+    own = {
+        AttentionDescent: dict(kernel_error_=None),
+        CircuitDescent: dict(circuits_=None, circuit_size=(), without=("value", ())),
+    }
+    for kind, more in own.items():
+        for name, given in (asked | more).items():
+            model = kind() if name == "predictive" else kind(loss="softmax")
+            with pytest.raises(exceptions.NotFittedError, match="not fitted yet"):
+                answer = getattr(model, name)
+                answer(*given)
+        known = {
             name
-            for kind in type(known).__mro__
-            if kind.__module__.startswith("infattn_nb")
-            for name in vars(kind)
+            for base in kind.__mro__
+            if base.__module__.startswith("infattn_nb")
+            for name in vars(base)
             if not name.startswith("_")
             and not name.endswith("_request")
-            and name not in ("fit", "from_torch", *known.get_params())
+            and name not in ("fit", "from_torch", *kind().get_params())
         }
-        assert len(questions) == len(methods)
+        assert known == {*asked, *more}
 
 
 def test_probabilities_are_there_for_classes_alone():

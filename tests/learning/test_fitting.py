@@ -73,9 +73,7 @@ def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
 @pytest.mark.power("evidence .3 nats off after a turn of the dials")
 @pytest.mark.long
 def test_reweighted_evidence_is_that_of_quadrature():
-    """One scalar score: the change of the log evidence when all dials turn, from
-    particles and by quadrature.
-    """
+    "When all dials turn, by particles and by quadrature."
     X, y, options, (exact, _), _ = scalar_case(1, -1)
     m = AttentionRegressor(alpha=0.2, random_state=0, **options, **MANY).fit(X, y)
     logs = np.log([1.3, 0.9, 1.2])

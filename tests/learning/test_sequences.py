@@ -20,9 +20,8 @@ def test_tables_and_images():
         tokens[:, :3, :3], np.einsum("pf,fg->pfg", table, np.eye(3))
     )
     cut = patches(images, (2, 3), position_scale=0.0)
-    np.testing.assert_array_equal(
-        cut[:, 3], images[:, 2:, 3:].reshape(7, 6)
-    )  # the last of two by two patches
+    # the last of two by two patches
+    np.testing.assert_array_equal(cut[:, 3], images[:, 2:, 3:].reshape(7, 6))
     np.testing.assert_array_equal(
         patches(images.reshape(7, 24), (2, 3), shape=(4, 6))[..., :6], cut
     )

@@ -30,17 +30,9 @@ def test_many_heads_are_lazy():
         return weights @ logs, np.sqrt(weights**2 @ np.square(errors))
 
     def trained(H, **options):
-        return AttentionDescent(
-            H,
-            **dict(
-                learning_rate=0.001,
-                max_iter=300,
-                tol=0.0,
-                n_networks=networks[H],
-                random_state=H,
-            )
-            | options,
-        ).fit(X, y)
+        how = dict(learning_rate=0.001, max_iter=300, tol=0.0, random_state=H)
+        how |= dict(n_networks=networks[H]) | options
+        return AttentionDescent(H, **how).fit(X, y)
 
     def motion(model):
         return ((model.scores(X) - model.scores(X, "start")) ** 2).mean((1, 2, 3))
@@ -69,14 +61,8 @@ def test_infinitely_many_heads_are_kernel_regression():
     "Closed form; and many heads come near, in law."
     X, y = data(P=4, s=3, d=2)[0], np.array([1.0, -1.0, 0.5, -0.5])
     fresh = data(P=3, s=3, d=2, seed=8)[0]
-    how = dict(
-        learning_rate=0.05,
-        max_iter=60,
-        tol=0.0,
-        readout="mean",
-        n_networks=3,
-        random_state=0,
-    )
+    how = dict(learning_rate=0.05, max_iter=60, tol=0.0, readout="mean")
+    how |= dict(n_networks=3, random_state=0)
     model = AttentionDescent(np.inf, **how).fit(X, y)
     Θ, across = model.tangent(X)[0], model.tangent(fresh, X)[0]
     f0, new0 = model.values(X, "start"), model.values(fresh, "start")
@@ -113,9 +99,7 @@ def test_infinitely_many_heads_are_kernel_regression():
     "part, or with its factor 1 instead of 2, rejected"
 )
 def test_kernels_of_infinitely_many_heads():
-    """Both kernels by explicit draws of one head, forms and values; their error is
-    stated, falls with the nodes, and is 0 with finitely many heads.
-    """
+    "Both kernels by explicit draws of one head; the error is stated."
     X, y = data(P=3, s=3, d=2)
     model = AttentionDescent(
         np.inf, 0.8, 1.7, max_iter=5, n_networks=2, random_state=0

@@ -67,8 +67,6 @@ SMOOTH = {
     tanh: (plane(np.tanh), 1e-7),
     sigmoid: (plane(lambda x: 1 / (1 + np.exp(-x))), 1e-7),
 }
-
-
 ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [
     (φ, *rest) for φ, rest in SMOOTH.items()
 ]

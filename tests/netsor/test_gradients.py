@@ -21,9 +21,7 @@ module = import_module("infattn_nb.netsor.gradients")
 @pytest.mark.parametrize("φ", [erf, gelu, tanh], ids=repr)
 @pytest.mark.slow
 def test_slopes_around_a_mixture_of_rows(φ):
-    """Tangent kernels where rows are mixed, or picked, between two functions: a
-    constant matrix and sums of rows are the same network.
-    """
+    "A constant matrix and sums of rows are the same network."
     C = np.array([[0.0, 0.0, 1.0], [0.7, -0.4, 0.0], [1.0, 1.0, 1.0]])
 
     def kernel(mix):

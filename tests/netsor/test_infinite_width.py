@@ -33,9 +33,7 @@ def test_rare_pairs_of_functions():
 
 
 def test_vectors_written_later_are_not_zero():
-    """A limit knows what was there when it was taken; it says so instead of calling the
-    rest independent.
-    """
+    "A limit says what was not there when it was taken."
     p = Program()
     (h,) = p.inputs([[1.0]])
     g = p.matrix() @ h

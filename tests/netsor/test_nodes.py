@@ -1,6 +1,4 @@
-"""Norms in programs: small transformers written as programs against the chain of Gram
-matrices; scores drawn from one array of normals per pair of matrices.
-"""
+"Norms in programs against the chain; scores from one array of normals."
 
 import time
 import warnings
@@ -181,9 +179,7 @@ def test_moments_of_a_normalised_vector():
 
 @pytest.mark.power("six standard errors of 20,000 paths")
 def test_shared_matrices_crosswise():
-    """Ten scores of three matrices, roles exchanged and vectors repeated: the
-    covariance of (B-iv), cross terms included, rank deficient.
-    """
+    "Ten scores of three matrices: (B-iv), cross terms, rank deficient."
     p = Program()
     xs = p.inputs(COV)
     A, B, C = (p.matrix(k) for k in "ABC")
@@ -212,9 +208,7 @@ def test_shared_matrices_crosswise():
 
 
 def test_many_tokens():
-    """Eighteen tokens, four heads: 1,296 scores in a second (a factor of all their
-    covariances would take minutes).
-    """
+    "1,296 scores in a second; a factor of all of them would take minutes."
     p = Program()
     xs = p.inputs(np.eye(18))
     ys = attention(p, [tanh(x) for x in xs], heads=4)

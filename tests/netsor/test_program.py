@@ -79,9 +79,7 @@ def test_without_matrices_the_law_is_the_same(name, size=8_000):
 
 @pytest.mark.power("p < 1e-12 for fresh matrices")
 def test_a_forgotten_tie_is_seen():
-    """Fresh matrices at every step of a recurrent network are distinguished from tied
-    ones (p < 1e-12).
-    """
+    "Fresh matrices at every step are not tied ones (p < 1e-12)."
     p, h = program(PROGRAMS["recurrent, 4 steps"][1])
     q = Program()
     g = []
@@ -177,9 +175,7 @@ def test_attention_written_as_a_program(low_rank, n, size=8_000):
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 @pytest.mark.long
 def test_cross_term(size):
-    """Limit scores with the cross term have the law of wide dense ones; without it the
-    same test fails.
-    """
+    "As wide dense scores; without the cross term the test fails."
     p, _ = program(crosswise)
     pair = scores_of(p)
     explicit = simulate(p, p.nodes[:1], 64, size=size, rng=0, scores=pair, dense=True)[
@@ -197,9 +193,7 @@ def test_cross_term(size):
 @pytest.mark.slow
 @pytest.mark.power("second moments 22 % off at n = 4096")
 def test_tied_linear_scores():
-    """Query and key from one matrix, divided by n: A K Aᵀ with A = softmax(σ²K), also
-    of wide networks.
-    """
+    "One matrix, divided by n: A K Aᵀ with A = softmax(σ²K)."
     p = Program()
     x = [tanh(h) for h in p.inputs(Σ)]
     W, V = p.matrix(var=3.0), p.matrix()
@@ -264,9 +258,7 @@ def test_two_layers_of_attention(size):
 )
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 def test_shared_matrices_across_depth(size):
-    """The same query and key matrices in both layers: later scores depend on earlier
-    ones.
-    """
+    "The same Q and K in both layers: later scores depend on earlier."
     p = Program()
     x = [clip(1.0)(h) for h in p.inputs(Σ[:2, :2])]
     Q, K = p.matrix("Q", 4.0), p.matrix("K")
@@ -290,9 +282,7 @@ def test_shared_matrices_across_depth(size):
 @pytest.mark.slow
 @pytest.mark.power("slopes .1 off −1/2")
 def test_second_moments_approach_the_limit():
-    """Relative Frobenius error of the second moments over coordinates, against width:
-    slope −1/2.
-    """
+    "Relative Frobenius error against width: slope −1/2."
     p = Program()
     y = attention(p, [erf(h) for h in p.inputs(Σ)], heads=2)
     widths, errors = 2 ** np.arange(4, 13, 2), []
@@ -419,9 +409,7 @@ def test_errors():
 
 @pytest.mark.long
 def test_the_check_of_a_deep_program_is_quick():
-    """One walk for all scores: each node is met a few times, not once for each of 2,880
-    scores.
-    """
+    "Nodes are met a few times, not once for each of 2,880 scores."
     p = Program()
     x = p.inputs(np.eye(6) + 0.1)
     for _ in range(40):

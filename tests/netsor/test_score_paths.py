@@ -44,9 +44,7 @@ def test_memory_of_paths_is_bounded(s=64, paths=400):
 
 @pytest.mark.parametrize("φ", [tanh, relu, None], ids=repr)
 def test_two_coefficients_of_each_vector(φ):
-    """Moments with a linear vector: against the whole series of each pair, in far fewer
-    evaluations.
-    """
+    "As the whole series of each pair, in fewer evaluations."
     p = Program()
     u, v = p.inputs([[1.0, 0.5], [0.5, 2.0]], mean=[0.3, -0.2])
     P = Paths(p, 1)
@@ -103,9 +101,7 @@ def test_the_other_sides_of_the_benchmark_have_the_same_limit(name, monkeypatch)
 
 
 def random_program(seed):
-    """A random program of stacks: shared matrices, repeated and zero rows, constants,
-    masks, functions of scores and of several arguments, norms.
-    """
+    "Shared matrices, repeated and zero rows, masks, functions, norms."
     rng = default_rng(seed)
     p = Program()
     A = rng.standard_normal((3, 2))

@@ -1,6 +1,4 @@
-"""What everything else is computed with, each primitive against the plainest way to the
-same numbers.
-"""
+"Each primitive against the plainest way to the same numbers."
 
 import numpy as np
 import pytest
@@ -12,9 +10,7 @@ from infattn_nb.numerics.linalg import root, thin, wishart_triangle
 
 @pytest.mark.power("Kolmogorov–Smirnov at 6,000 draws")
 def test_bartlett():
-    """TTᵀ is that of a matrix of normals, whichever axes samples lie on, and as a
-    function of normals.
-    """
+    "TTᵀ is that of normals, whichever axes samples lie on."
     for q, df in ((3, 5), (3, 2), (2, 40.0)):
         rng = np.random.default_rng(0)
         N = np.random.default_rng(1).standard_normal((6000, q, int(df)))
@@ -34,9 +30,7 @@ def test_bartlett():
 
 @pytest.mark.parametrize("rank", [1, 3, 5])
 def test_roots_of_covariances(rank, s=5):
-    """LLᵀ = S, of full rank and of less; by eigenvectors the columns are as many as the
-    rank, and orthogonal.
-    """
+    "LLᵀ = S; by eigenvectors there are as many columns as the rank."
     X = np.random.default_rng(0).standard_normal((20, s, rank))
     S = X @ X.mT
     for L in np.moveaxis(psd_factor(np.moveaxis(S, 0, -1)), -1, 0), root(S), thin(X):

@@ -46,9 +46,8 @@ def test_gauss_rules(m=6):
     np.testing.assert_allclose(
         weights[0, there], w[0, :3][x[0, :3].argsort()] / w[0, :3].sum(), rtol=1e-12
     )
-    nodes, logs = gauss_logs(
-        *jacobi(np.zeros(9), np.ones(9), m, noise=1e-9)
-    )  # one point, spread by the noise
+    # one point, spread by the noise
+    nodes, logs = gauss_logs(*jacobi(np.zeros(9), np.ones(9), m, noise=1e-9))
     assert (0 < abs(nodes)).all()
     assert abs(nodes).max() < 5e-9
     assert np.exp(logs).sum() == pytest.approx(1)

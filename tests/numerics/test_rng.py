@@ -34,9 +34,7 @@ def peak_of(draw_all):
 
 
 def test_samples_are_not_held_twice(size=2**16):
-    """Blocks are written where they belong: a quarter more than the result is held, not
-    as much again.
-    """
+    "A quarter more than the result is held, not as much again."
 
     def rows(number, rng):
         return rng.standard_normal((number, 64))

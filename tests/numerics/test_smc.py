@@ -141,13 +141,10 @@ def test_evidences_are_pooled_as_numbers_not_as_logarithms():
 
 @pytest.mark.power("mean .03 off")
 def test_moves_leave_the_posterior_as_it_is():
-    """Whatever metric and step: here a poor metric and a step at which a third is
-    rejected.
-    """
+    "With a poor metric and a step at which a third is rejected."
     rng = default_rng(0)
-    cloud = cloud_at(
-        0.8 + rng.standard_normal((3, 20_000)) * 0.2**0.5, bump
-    )  # the posterior: mean 1/(1 + 1/4), variance 1/(1 + 4)
+    # the posterior: mean 1/(1 + 1/4), variance 1/(1 + 4)
+    cloud = cloud_at(0.8 + rng.standard_normal((3, 20_000)) * 0.2**0.5, bump)
     metric = borrowed_metric(
         rng.standard_normal((3, 20_000)) * [[1.0], [2.0], [0.5]], ((3, 1),)
     )

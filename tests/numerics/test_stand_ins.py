@@ -68,9 +68,7 @@ def test_only_the_scores_are_inflated():
 
 @pytest.mark.parametrize("dim", [1, 3, 64])
 def test_sobol_normals(dim):
-    """Those of scipy, which shrinks the numbers by 1e-10; a stand-in for a generator
-    hands out the same ones, row by row.
-    """
+    "Those of scipy, shrunk by 1e-10; handed out row by row."
     z = sobol_normals(dim, 256, 5)
     np.testing.assert_allclose(
         z,

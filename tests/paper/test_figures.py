@@ -65,12 +65,10 @@ def test_divergences_decay_and_the_estimate_has_a_floor(name, points):
     kde = np.array([column(data, panel="kde", n=n, heads=H) for n, H in points])
     se = law.std(1, ddof=1) / 10**0.5
     assert (np.diff(law.mean(1)) < -10 * np.hypot(se[1:], se[:-1])).all()
-    slope = np.log(law[-1].mean() / law[-2].mean()) / np.log(
-        4
-    )  # of n or of H: both grow by 4
-    assert (
-        -2.05 < slope < -1.85
-    )  # −2, up to corrections of relative order 1/n or 1/H at the last but one point
+    # of n or of H: both grow by 4
+    slope = np.log(law[-1].mean() / law[-2].mean()) / np.log(4)
+    # −2, up to corrections of relative order 1/n or 1/H at the last but one point
+    assert -2.05 < slope < -1.85
     assert kde[0].mean() > kde[-1].mean()
     assert kde[-1].mean() > 20 * law[-1].mean()
     floor = column(data, panel="kde", n=np.inf, heads=points[-1][1])
@@ -109,9 +107,8 @@ def test_low_rank_stays_close_to_its_limit(H):
     assert (law[np.abs(GRID) > 2.5] > limit[np.abs(GRID) > 2.5]).all()
     for n, f in ((HEAD_WIDTH * H, law), (np.inf, limit)):
         y, estimate, spread = matching_rows(data, panel="estimate", n=n, heads=H)
-        h2 = 50_000**-0.4 * np.trapezoid(
-            y * y * f, y
-        )  # bandwidth²; smoothing adds h² f''/2
+        # bandwidth²; smoothing adds h² f''/2
+        h2 = 50_000**-0.4 * np.trapezoid(y * y * f, y)
         smoothed = f + h2 / 2 * np.gradient(np.gradient(f, y), y)
         inner = np.abs(y) < 1.5
         assert (np.abs(estimate - smoothed) < 10 * spread / 10**0.5 + h2**2)[
@@ -127,9 +124,7 @@ def test_one_head_is_more_peaked_than_many():
 
 
 def test_heads_follow_the_asymptote():
-    """Slope −2 and the constant (3/16) CV⁴ = κ²/48, with corrections of relative order
-    1/H.
-    """
+    "Slope −2, constant (3/16) CV⁴ = κ²/48, up to O(1/H)."
     data = table("heads")
     one = paper_layer(1).law().marginal(0)
     D = np.array([column(data, panel="law", heads=H)[0] for H in HEADS])
@@ -153,9 +148,7 @@ def test_smallest_run():
 
 @pytest.mark.power("30 % of the divergence")
 def test_any_seed():
-    """The law columns of fig3b at the first point, for other seeds: the same divergence
-    within errors.
-    """
+    "fig3b at the first point, other seeds: the same within errors."
     stored = column(table("fig3b"), panel="law", n=64, heads=1)
     fresh = [
         sweep(
@@ -268,9 +261,7 @@ def test_wrong_draws_are_seen(wrong, monkeypatch):
 
 @pytest.mark.long
 def test_the_nodes_of_a_limit_are_its_law():
-    """Sampling them changes no probability by more than 1e-11: the densities of two
-    quadratures differ by less in all.
-    """
+    "Sampling them changes no probability by more than 1e-11."
     for H in (1, 2, 256):
         law = paper_layer(H).law().marginal(0)
         y = np.linspace(-12, 12, 2401)

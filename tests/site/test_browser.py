@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.rendered,
     pytest.mark.xdist_group("browser"),  # its fixtures are made once
 ]
-
 PUBLISHED, HOSTS = CFG.getboolean("published"), (CFG["git_url"], CFG["doc_host"])
 MATHJAX = os.environ.get("INFATTN_MATHJAX")
 API = (
@@ -106,9 +105,7 @@ def test_no_link_is_shown_as_it_is_written(rendering):
 
 
 def test_names_of_arguments_are_no_links(rendering):
-    """`width` in a text or table is an argument; the check of that name is no place to
-    send a reader.
-    """
+    "`width` in a text is an argument, not the check of that name."
     for page in rendering[-1].rglob("*.html"):
         assert not re.search(
             r'href="[^"]*checks\.html#\w+"[^>]*><code>',
@@ -181,9 +178,7 @@ def test_pages_load_nothing_but_mathjax_from_elsewhere(rendering):
 
 
 def test_home_page_is_light(rendering):
-    """What a visitor of the home page loads, compressed as hosts send it, without
-    MathJax.
-    """
+    "What a visitor loads, compressed, without MathJax."
     site = rendering[-1]
     page = (site / "index.html").read_text(encoding="utf-8")
     files = set(
@@ -243,7 +238,6 @@ addEventListener('error', e => errors.push(e.message || 'not loaded: ' + (e.targ
 addEventListener('DOMContentLoaded', () => document.head.insertAdjacentHTML('beforeend', '<style>*, *::before, *::after { transition: none !important; animation: none !important }</style>'));
 addEventListener('unhandledrejection', e => errors.push(String(e.reason)));
 </script>"""
-
 SHELL = r"""<!doctype html><meta charset="utf-8"><style>body { margin: 0 } iframe { border: 0; height: 2400px }</style><iframe></iframe><script>
 const frame = document.querySelector('iframe'), wait = ms => new Promise(done => setTimeout(done, ms));
 const shown = e => e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true});

@@ -94,22 +94,6 @@ def test_a_docstring_opens_with_words(name):
     assert re.match(r".*?[.?!:)…$]\s*(\n\n|$)", doc, flags=re.S), doc[:100]
 
 
-RESULTS = set(
-    """Chain Gradients ProgramGradients Training Report Scan Limit
-ScaleMixture.expect ScaleMixture.rvs Nonlinearity""".split()
-)  # made by the package, in scipy's order, or the claims of one definition
-
-
-@on_every(sorted(set(CALLS) - RESULTS))
-def test_options_have_names(name):
-    """After the third argument only keywords, but for programs, scipy's methods and
-    pairs that belong together.
-    """
-    places = [p for p in parameters(CALLS[name]) if p.kind is p.POSITIONAL_OR_KEYWORD]
-    optional = [p.name for p in places[3:] if p.default is not p.empty]
-    assert len([p for p in optional if p not in ("rng", "size")]) == 0, optional
-
-
 # Options that pages name
 
 

@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from every import on_every_page
-from matplotlib.figure import Figure
 from panels import panels_of, places_in, stored
 from PIL import Image
 from run_pages import NBS, cells, figures, read
@@ -158,19 +157,6 @@ def test_panels_are_lettered_row_by_row():
     assert panels_of(fig) == [*axes.flat]
 
 
-def test_one_panel_has_no_letter_and_is_not_cut():
-    fig, axes = grid(1, 1)
-    assert places(fig)["pieces"] == [] and axes[0, 0].get_title(loc="left") == ""
-
-
-def test_a_diagram_is_not_cut():
-    fig, axes = plt.subplots(1, 2)
-    for ax in axes:
-        ax.axis("off")
-        ax.text(0.5, 0.5, "box")
-    assert places(fig)["pieces"] == []
-
-
 def test_shared_tick_labels_stand_on_every_piece():
     "The pieces of a grid that shares its axes have the sizes of one that does not."
     shared, own = (
@@ -189,26 +175,6 @@ def test_shared_tick_labels_stand_on_every_piece():
     first, second = first[-rows:, :labels] < 128, second[-rows:, :labels] < 128
     assert first.sum() > 100
     assert (first & second).sum() > 0.9 * first.sum()  # the same labels, the same place
-
-
-def test_a_colour_bar_belongs_to_its_panels():
-    fig, (left, right) = plt.subplots(1, 2)
-    left.plot([0, 1])
-    fig.colorbar(right.imshow(np.eye(3)), ax=right)
-    found = places(fig)
-    assert len(found["frames"]) == len(found["pieces"]) == 2
-    fig, axes = plt.subplots(1, 2)
-    images = [ax.imshow(np.eye(3)) for ax in axes]
-    fig.colorbar(images[0], ax=axes)
-    assert [len(piece["parts"]) for piece in places(fig)["pieces"]] == [2, 2]
-
-
-def test_twins_are_one_panel_and_a_common_legend_a_piece():
-    fig, axes = grid(1, 2)
-    axes[0, 0].twinx().plot([1, 0], label="other")
-    fig.legend(loc="outside lower center")
-    found = places(fig)
-    assert len(found["frames"]) == 2 and len(found["pieces"]) == 3
 
 
 def test_a_wrong_place_is_seen():
@@ -235,7 +201,3 @@ def png_without_places(png):
     out = io.BytesIO()
     Image.open(io.BytesIO(png)).convert("RGB").save(out, "png")
     return out.getvalue()
-
-
-def test_an_empty_figure_is_nothing():
-    assert stored(Figure()) is None

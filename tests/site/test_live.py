@@ -1,6 +1,4 @@
-"""The live figures: stored tables against the library, and the modules themselves in a
-browser, control by control.
-"""
+"The live figures: stored tables, and the modules in a browser."
 
 import http.server
 import json
@@ -29,7 +27,6 @@ from infattn_nb.nonlinearities import cos, relu, softmax, tanh
 from infattn_nb.theory import averages
 
 pytestmark = pytest.mark.xdist_group("live")  # its fixtures are made once
-
 stored = lambda name: json.loads((NBS / "data" / name).read_text())
 
 # Tables
@@ -62,9 +59,8 @@ def test_stored_laws_are_the_library(τ, heads, tokens):
         w * np.exp(-(y**2) / 2 / v) / np.sqrt(2 * np.pi * v)
         for v, w in zip(kept["v"], kept["w"])
     )
-    np.testing.assert_allclose(
-        f, law.pdf(y), rtol=0.005
-    )  # below one per cent of any density drawn
+    # below one per cent of any density drawn
+    np.testing.assert_allclose(f, law.pdf(y), rtol=0.005)
 
 
 def test_stored_corrections_are_the_library():
@@ -82,9 +78,7 @@ def test_stored_corrections_are_the_library():
     "densities of finite widths off by a tenth within five standard deviations"
 )
 def test_stored_finite_laws_are_the_library():
-    """Other draws than those that were stored: the density within a tenth, out to where
-    draws still tell it.
-    """
+    "Other draws: within a tenth, where draws still tell it."
     table = stored("finite.json")
     assert table["widths"] == list(FINITE)
     assert len(table["laws"]["4,1"]) == len(TAUS)
@@ -120,13 +114,11 @@ def test_the_calculator_is_the_library():
             assert (np.diff(D) < 0).all(), key
             assert κ[-1] > 0.98 * limit, key
             n, added = np.array(JUDGED["width"]), κ - limit
-            assert (added[1:] * n[1:] < 2 * added[:-1] * n[:-1]).all(), (
-                key
-            )  # what the width adds falls like 1/n
+            # what the width adds falls like 1/n
+            assert (added[1:] * n[1:] < 2 * added[:-1] * n[:-1]).all(), key
             assert tail[-1] > 0.9 * tail_limit, key
-            assert (tail[1:] < 1.2 * tail[:-1]).all(), (
-                key
-            )  # narrow layers have heavier tails
+            # narrow layers have heavier tails
+            assert (tail[1:] < 1.2 * tail[:-1]).all(), key
 
 
 def test_tables_are_small_and_whole():
@@ -200,9 +192,7 @@ BROKEN = {  # name -> (of those explored, code, broken code, networks that show 
 
 
 def page(figures, body, before=""):
-    """A page with some live figures and a script, which begins when all of them are
-    drawn and sends what it finds, or its error.
-    """
+    "A page with live figures and a script, which sends what it finds."
     boxes = "".join(f'<div data-live="{name}"></div>' for name in figures.split())
     return f"""<!doctype html><meta charset="utf-8"><body>{boxes}
 <script type="module">
@@ -374,7 +364,6 @@ PAGE = page(
   await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf), below: theorem.limitCdf(-.1), spread: theorem.spreadΨ});
 """,
 )
-
 UNSTYLED = page(
     "explorer kernel circuits",
     r"""
@@ -449,9 +438,7 @@ def reported(page, profile, late=None):
 
 @pytest.mark.skipif(not shutil.which("pgrep"), reason="nothing lists processes here")
 def test_no_browser_outlives_its_page(tmp_path):
-    """One that does slows all tests after it; ended by its command alone, a script on
-    Debian, it would.
-    """
+    "One that does slows all tests after it."
 
     def left():
         return (
@@ -551,9 +538,7 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
 
 
 def chain_statistics(t, size=3 * NETWORKS):
-    """Cosines, entropies and gradients by block, from the library, in the order of the
-    browser's.
-    """
+    "Cosines, entropies and gradients by block, from the library."
     s, pairs, τ2, β2 = (
         t["tokens"],
         np.triu_indices(t["tokens"], 1),
@@ -616,9 +601,7 @@ def test_the_limit_drawn_by_the_browser(found):
 
 
 def test_the_theorem_moves(found):
-    """The spread over networks stays for attention with 1/√n, and falls for everything
-    else.
-    """
+    "The spread stays for attention with 1/√n, and falls for the rest."
     spread = lambda what, n: found["spreads"][f"{what} {n}"]
     assert spread("attention 1/√n", 4096) > 0.03
     for what in ("attention 1/n", "MLP 1/n", "MLP 1/√n"):
@@ -674,9 +657,7 @@ def trained(tmp_path_factory):
 
 
 def test_the_browser_trains_as_the_library(trained):
-    """Every control; sixty steps from the browser's own start, at width 3 and in the
-    limit.
-    """
+    "Sixty steps from the browser's start, at width 3 and ∞."
     assert not trained["errors"], (trained["errors"], trained["wrong"][:5])
     assert not trained["wrong"], (trained["errors"], trained["wrong"][:5])
     assert len(trained["seen"]) == 24
@@ -712,9 +693,7 @@ def test_the_browser_trains_as_the_library(trained):
 
 @pytest.mark.power("distribution functions .05 apart")
 def test_the_noise_of_the_browser(trained):
-    """T = λ = 1 without a loss: the prior's products stay, but for a step's share of
-    bias.
-    """
+    "T = λ = 1 without a loss: the prior's products stay."
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((2, 4000, 2))
     c = 1 / (1 - 0.025)  # of weights that shrink by .95 and gain .1
@@ -755,7 +734,6 @@ CIRCUITS = page(
               sizes: CIRCUITS.map(c => strength(net, c)), all: all.map(of), weights: asked.map(({tokens}) => reply(net, tokens).weights)});
 """,
 )
-
 KEYS = [
     ("score", (0, 0, (), ())),
     *(("score", (1, 0, a, b)) for a in ((), ((0, 0),)) for b in ((), ((0, 0),))),
@@ -769,9 +747,7 @@ def circuits(tmp_path_factory):
 
 
 def read_letters(sequences):
-    """One-hot letters and places of the browser's sequences, as the library reads them;
-    the answers.
-    """
+    "The browser's sequences as the library reads them; the answers."
     letters = np.array([x["letters"] for x in sequences])
     X = np.concatenate(
         [np.eye(5)[letters], np.broadcast_to(np.eye(6), (len(letters), 6, 6))], axis=2
@@ -786,9 +762,7 @@ def read_letters(sequences):
 
 
 def test_the_browser_trains_circuits_as_the_library(circuits):
-    """Every control; thirty steps with momentum from the browser's own start; every
-    circuit cut by itself.
-    """
+    "Thirty steps with momentum; every circuit cut by itself."
     assert not circuits["errors"], (circuits["errors"], circuits["wrong"][:5])
     assert not circuits["wrong"], (circuits["errors"], circuits["wrong"][:5])
     assert len({tuple(x["letters"]) for x in circuits["all"]}) == 480

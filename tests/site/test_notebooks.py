@@ -104,9 +104,7 @@ def test_clean(page):
 
 @on_every_page
 def test_every_name_comes_from_somewhere(page):
-    """Folded and hidden cells, too, use only what some cell of the page imports or
-    makes.
-    """
+    "Hidden cells, too, use only what some cell makes."
     import written
     from fastcore import test
 
@@ -172,9 +170,7 @@ def unit(number):
 
 
 def test_imports_stand_alone():
-    """The docs build runs cells with imports by themselves: such a cell holds nothing
-    else.
-    """
+    "The docs build runs cells with imports by themselves."
     for path in CODED:
         for _, source in cells(path, "code"):
             lines = [
@@ -193,9 +189,7 @@ def test_imports_stand_alone():
 
 
 def shown(cell, source):
-    """The lines of code and of plain output that a reader sees, on the site or in a
-    module.
-    """
+    "The lines of code and of plain output that a reader sees."
     if "#| hide" in source:
         return
     if "#| echo: false" not in source:
@@ -208,9 +202,7 @@ def shown(cell, source):
 
 @on_every_page
 def test_lines_fit_the_page(page):
-    """88 characters stand beside both margins of the site; a longer line would have to
-    be scrolled.
-    """
+    "88 characters stand beside both margins of the site."
     long = [
         line
         for c, source in cells(NBS / f"{page}.ipynb", "code")

@@ -156,9 +156,7 @@ def level(module):
 
 
 def test_imports_go_one_way():
-    """No subpackage imports a later one, no module itself by a detour; at most thirteen
-    levels.
-    """
+    "No later subpackage, no circle; at most thirteen levels."
     below = {module: set(imported(module, path)) for module, path in FILES.items()}
     for module, others in below.items():
         assert "infattn_nb" not in others, f"{module} imports the whole package"

@@ -81,9 +81,8 @@ def wrong_symbols(cell):
             yield name
 
 
-CHECK = re.compile(
-    r"(\w[\w ]*) \(([\w/]+)\)"
-)  # "cross term (netsor/program)" is tests/netsor/test_program.py::test_cross_term
+# "cross term (netsor/program)" is tests/netsor/test_program.py::test_cross_term
+CHECK = re.compile(r"(\w[\w ]*) \(([\w/]+)\)")
 
 
 def wrong_tests(cell):

@@ -79,9 +79,7 @@ EXAMPLES = {"mish", "_mish"}  # what a contributor writes
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step[:40])
 def test_recipes_name_what_there_is(step):
-    """Files that exist, and in them, or somewhere in the package, the names that a step
-    tells to change.
-    """
+    "Files that exist, and names that a step tells to change."
     codes = re.findall(r"`([^`]+)`", step)
     files = [x for x in codes if (ROOT / x).is_file()] or [
         str(x) for x in (ROOT / "infattn_nb").rglob("*.py")

@@ -16,7 +16,6 @@ from public import PUBLIC
 from run_pages import ROOT, makes_a_module
 
 CLASSES = [name for name, x in PUBLIC.items() if inspect.isclass(x)]
-
 PAGES = api_pages.pages()
 
 

@@ -14,9 +14,7 @@ from searches import ASKED, ENGINEER, EXACT, NOTHING, STUDENT
 from written import ROOT
 
 pytestmark = pytest.mark.xdist_group("search")  # the index is made once
-
 NODE = shutil.which("node")
-
 SCRIPT = """
 import {Words} from "SEARCH";
 const index = new Words();

@@ -24,7 +24,6 @@ from written import CFG, NBS, PAGES, ROOT
 from infattn_nb._modidx import d as modidx
 
 pytestmark = pytest.mark.xdist_group("site")  # its fixtures are made once
-
 SITE = yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))
 HOST, BLOB = (
     CFG["doc_host"] + CFG["doc_baseurl"] + "/",
@@ -77,9 +76,7 @@ def site(project):
 
 
 class Page:
-    """One pre-processed notebook: its markdown, the syntax tree pandoc makes of it, its
-    figures.
-    """
+    "One pre-processed notebook: markdown, pandoc's tree, figures."
 
     def __init__(self, path, name):
         self.cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -213,9 +210,7 @@ def test_opens_with_title_and_claim(page):
 
 @on_every_page
 def test_a_linked_name_has_one_home(page, site):
-    """nbdev links a name in backticks to a module that defines it; of two it takes the
-    one that comes last.
-    """
+    "Of two modules that define a name nbdev links the last."
     for word in re.findall(
         rf"\[`([\w.]+)(?:\(\))?`\]\({re.escape(HOST)}[\w/]+\.html#", site[page].markdown
     ):
@@ -272,9 +267,7 @@ def test_no_stray_markup(page, site):
 
 @on_every_page
 def test_formulas_read_the_same_everywhere(page, site):
-    """No macros and no numbering commands: the same source is read by Jupyter, GitHub,
-    Colab and MathJax.
-    """
+    "No macros and no numbering: Jupyter, GitHub, MathJax."
     for kind, formula in site[page].of("Math"):
         assert not re.search(
             r"\\(label|eqref|tag|def|newcommand|require)\b", formula
@@ -289,9 +282,7 @@ def test_formulas_read_the_same_everywhere(page, site):
 
 @on_every_page
 def test_lists_are_meant(page, site):
-    """`(i)` or `B.` at the beginning of a line makes a list of roman numbers or
-    letters; write `*(i)*`.
-    """
+    "`(i)` at the beginning of a line makes a list; write `*(i)*`."
     for (start, style, _), items in site[page].of("OrderedList"):
         assert style["t"] in ("Decimal", "DefaultStyle"), words(items)[:80]
 
@@ -435,9 +426,7 @@ def test_outputs_are_fit_to_print(page):
 
 @on_every_page
 def test_headings_do_not_jump(page, site):
-    """Title, sections, documented functions: no level is left out (titles of callouts
-    are not headings).
-    """
+    "No level is left out; titles of callouts are not headings."
     callouts = {
         id(n)
         for d in site[page].nodes
@@ -492,9 +481,8 @@ def test_workflows():
         if "quarto" in step.get("uses", "")
     )
     assert f"quarto-cli>={quarto.rpartition('.')[0]}," in CFG["docs_requirements"]
-    assert any(
-        "-m site" in step.get("run", "") for step in docs["build"]["steps"]
-    )  # the browser looks at every page
+    # the browser looks at every page
+    assert any("-m site" in step.get("run", "") for step in docs["build"]["steps"])
 
 
 MARKS = "slow", "site", "long", "torch", "rendered"

@@ -11,10 +11,6 @@ import pytest
 from written import ROOT
 
 pytestmark = pytest.mark.xdist_group("style")
-
-FILES = sorted(
-    path for path in (ROOT / "infattn_nb").rglob("*.py") if path.name != "_modidx.py"
-)
 BENCHMARKS = sorted(ROOT.glob("benchmarks/*.py"))
 SCRIPTS = [p for p in BENCHMARKS if "__main__" in p.read_text(encoding="utf-8")]
 
@@ -42,18 +38,6 @@ def test_code_beside_the_package_is_formatted():
     folders = ("tests", "tools", "benchmarks")
     run = tool("ruff", "format", "--check", *folders)
     assert run.returncode == 0, f"{run.stdout}run `ruff format {' '.join(folders)}`"
-
-
-def test_a_test_asserts_one_thing_at_a_time():
-    found = [
-        f"{path.name}:{node.lineno}"
-        for path in sorted(Path(__file__).parents[1].glob("*.py"))
-        for node in nodes(path)
-        if isinstance(node, ast.Assert)
-        and isinstance(node.test, ast.BoolOp)
-        and isinstance(node.test.op, ast.And)
-    ]
-    assert not found
 
 
 def missing_names(path):
@@ -92,40 +76,3 @@ def test_benchmarks_say_what_they_do_before_they_do_it(path):
 def test_mypy(tmp_path):
     run = tool("mypy", "--cache-dir", tmp_path)
     assert run.returncode == 0, run.stdout
-
-
-def packed(node):
-    "`a, b = x, y`"
-    return (
-        isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Tuple)
-        and isinstance(node.value, ast.Tuple)
-    )
-
-
-def compound(node):
-    "`if a: b`"
-    return (
-        isinstance(node, (ast.If, ast.For, ast.While, ast.With, ast.Try))
-        and node.body[0].lineno == node.lineno
-    )
-
-
-def tuple_statement(node):
-    "`f(x), g(y)`"
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Tuple)
-
-
-@pytest.mark.parametrize(
-    "kind, most",
-    [(packed, 60), (compound, 60), (tuple_statement, 0)],
-    ids=lambda x: getattr(x, "__name__", x),
-)
-def test_one_idea_per_line(kind, most):
-    found = [
-        f"{path.name}:{node.lineno}"
-        for path in FILES
-        for node in nodes(path)
-        if kind(node)
-    ]
-    assert len(found) <= most, found

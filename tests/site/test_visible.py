@@ -1,6 +1,4 @@
-"""What stands open on a page can be copied: its visible cells run from top to bottom in
-a fresh interpreter.
-"""
+"What stands open on a page can be copied and runs."
 
 import subprocess
 import sys
@@ -25,9 +23,7 @@ def test_every_visible_name_comes_from_a_visible_cell(page):
 @pytest.mark.slow
 @each
 def test_visible_cells_run(path, tmp_path):
-    """In a fresh interpreter beside the stored tables, all in one program; a cell that
-    shows an error may raise it.
-    """
+    "All in one program; a cell that shows an error may raise it."
     cells = [
         (text(c), "raises-exception" in c["metadata"].get("tags", []))
         for c in read(path)["cells"]

@@ -1,6 +1,4 @@
-"""The two parts of the proof add up, fall like 1/n, and Lemma 17 holds with its
-constants.
-"""
+"The two parts add up, fall like 1/n; Lemma 17 with its constants."
 
 import numpy as np
 import pytest
@@ -56,9 +54,7 @@ def test_gaussian_mean(psi):
     ids=["A.1", "erf", "relu"],
 )
 def test_the_parts_add_up(layer):
-    """I_n + II_n against simulated outputs: E f(average) − E f(Ψ(p°)), by the laws of
-    page 08.
-    """
+    "I_n + II_n against simulated outputs: E f(average) − E f(Ψ(p°))."
     n, i, size = 8, 1, 40_000
     (a, da), (b, db) = split(layer, cos, F, DF, n, i=i, draws=2**13, rng=0)
     v, v_inf = (
@@ -80,9 +76,7 @@ def test_the_parts_add_up(layer):
     "a mean .008 off, where the wrong control variate is 7 standard errors"
 )
 def test_the_control_variate_has_mean_zero():
-    """With Ψ_n of width n exactly, with the Ψ of the limit not: its mean is then seen
-    to differ from zero.
-    """
+    "With Ψ_n of width n exactly, with Ψ of the limit not."
     block = lambda control: _parts_of_block(
         LAYER, cos, F, DF, 8, 0, control, 2**14, np.random.default_rng(5)
     )[:, 0]
@@ -149,9 +143,7 @@ def test_without_scores_there_is_no_second_part():
     ],
 )
 def test_the_limit_curve_is_pseudo_lipschitz(name, f, average, moment):
-    """Ψ survives with the constant stated; Z is one normal variable, moment =
-    E|Z|^(d−1).
-    """
+    "Ψ survives with the constant stated, moment E|Z|^(d−1)."
     exact = quad(lambda z: 2 * norm.pdf(z) * z ** (f.order - 1), 0, 12)[0]
     C = averaged_constant(f.order, f.constant, exact)
     assert (

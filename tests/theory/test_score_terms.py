@@ -1,6 +1,4 @@
-"""The score CLT: the exact law of one score, the moments of Lemmas 11–15 against
-explicit simulation, the joint limit.
-"""
+"The score CLT: one score exactly, moments by simulation, the limit."
 
 import pickle
 import warnings
@@ -23,9 +21,7 @@ from infattn_nb.theory import score_gram, variance_gamma
 
 
 def program(phi, pairs, var=(1.0, 1.0)):
-    """Scores (W₁ x)ᵀ(W₂ x')/√n for pairs of (number of the matrix, token), tokens
-    φ(W⁰u).
-    """
+    "Scores (W₁ x)ᵀ(W₂ x')/√n for pairs (matrix, token), tokens φ(W⁰u)."
     p = Program()
     W0, W = p.matrix(), [p.matrix(var=v) for v in var]
     xs = [phi(W0 @ u) for u in p.inputs(0.3 * np.eye(3) + 0.7)]
@@ -227,15 +223,12 @@ def test_programs_against_simulation(name, c, n, size=40_000):
 @each
 @pytest.mark.long
 def test_normed_sums_are_the_scores(name, c):
-    """Against the explicit simulation with matrices, at a width where nothing is
-    Gaussian yet.
-    """
+    "Against explicit matrices, at a width where nothing is Gaussian."
     p, scores = PROGRAMS[name]
     X = ExchangeableScores(p, c)
     explicit = simulate(p, [], 4, size=10_000, rng=3, scores=scores, dense=True)[1] @ c
-    assert (
-        ks_2samp(explicit.round(9), X.rvs(4, 10_000, rng=4).round(9)).pvalue > 1e-9
-    )  # parallel ReLU tokens cancel: an atom at 0, but for rounding
+    # parallel ReLU tokens cancel: an atom at 0, but for rounding
+    assert ks_2samp(explicit.round(9), X.rvs(4, 10_000, rng=4).round(9)).pvalue > 1e-9
     assert (
         kstest(
             X.rvs(4, 10_000, rng=4), norm(scale=X.rvs(4, 10_000, rng=4).std()).cdf
@@ -268,9 +261,8 @@ def test_limits_and_their_speed(name, c):
         value, error = f(512, return_error=True)
         assert abs(value - f(np.inf)) < 0.1 * f(np.inf) + 10 * error
     (k, e), (K, E) = (X.kurtosis(n, return_error=True) for n in (64, 512))
-    assert abs(k / K / 8 - 1) < 0.3 + 10 * np.hypot(
-        e / k, E / K
-    )  # 1/n: neither 1 nor 1/n², which would be 8 times off
+    # 1/n: neither 1 nor 1/n², which would be 8 times off
+    assert abs(k / K / 8 - 1) < 0.3 + 10 * np.hypot(e / k, E / K)
 
 
 @pytest.mark.power("distribution functions .046 apart")
@@ -309,9 +301,7 @@ def test_score_gram():
 
 @pytest.mark.power("distribution functions .065 apart")
 def test_attention_layers():
-    """Two heads over two tokens: eight scores, those of different heads independent,
-    Example 1 within a head.
-    """
+    "Two heads, two tokens: heads are independent, Example 1 within."
     p = Program()
     W = p.matrix()
     xs = [tanh(W @ u) for u in p.inputs([[1, 0.5], [0.5, 1]])]
@@ -351,9 +341,7 @@ def test_samplers_of_ones_own(size=10**6):
 
 
 def key_on_query(φ):
-    """A score whose key is built on its own query: within Assumption 1, outside the
-    hypothesis of Lemma 10.
-    """
+    "Within Assumption 1, outside the hypothesis of Lemma 10."
     p = Program()
     (u,) = p.inputs([[1.0]])
     x = tanh(u)
@@ -370,9 +358,7 @@ def key_on_query(φ):
 )
 @pytest.mark.long
 def test_scores_one_after_the_other(φ, f, size=100_000):
-    """Given its query a score is exactly normal, by explicit matrices; in the limit it
-    is that of Definition 1.
-    """
+    "Given its query exactly normal; in the limit Definition 1's."
     p, x, q, score = key_on_query(φ)
     rng = np.random.default_rng(0)
     for n in (2, 5):
@@ -390,9 +376,8 @@ def test_scores_one_after_the_other(φ, f, size=100_000):
         )
         drawn = simulate(p, [], n, size=20_000, rng=1, scores=[score])[1][:, 0]
         assert ks_2samp(explicit[:20_000].round(9), drawn.round(9)).pvalue > 1e-9
-        apart = (
-            0.5 * (f(query) ** 2).mean((1, 2)) * 2 * (z**2).mean((1, 2))
-        )  # k₂ given all inputs
+        # k₂ given all inputs
+        apart = 0.5 * (f(query) ** 2).mean((1, 2)) * 2 * (z**2).mean((1, 2))
         X = (query * key)[:, :2, 0]
         right, *wrong = (
             d.mean() / d.std() * np.sqrt(size)

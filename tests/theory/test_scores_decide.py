@@ -1,6 +1,4 @@
-"""Mixtures of experts: shares of common experts and the law of one output, against
-integrals of one and of two dimensions.
-"""
+"Mixtures of experts: shares and the law of one output, by integrals."
 
 import numpy as np
 import pytest

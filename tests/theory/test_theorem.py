@@ -1,6 +1,4 @@
-"""Theorem 1 and its proof: both sides of the limit by independent routes, and versions
-that are nearly right caught.
-"""
+"Theorem 1: both sides by independent routes, and what is nearly right."
 
 import numpy as np
 import pytest
@@ -28,9 +26,7 @@ def one_layer(heads=1):
 
 
 def crosswise():
-    """Two scores that share their matrices crosswise; the output reads them through a
-    nonlinearity.
-    """
+    "Two scores share their matrices crosswise and are read by a function."
     p, (x1, x2) = two_tokens()
     R, S = p.matrix(), p.matrix()
     scores = [p.score(R @ x1, S @ x2), p.score(S @ x1, R @ x2)]
@@ -71,9 +67,8 @@ def test_every_network_approaches_its_own_limit(make):
         own = conditional_average(p, erf, h[0], scores)
         assert np.sqrt(np.mean((average - own) ** 2)) < 2.5 / np.sqrt(n)
     if make is crosswise:
-        assert (
-            own.std() > 0.1
-        )  # E erf differs from network to network; for the others it is 0 by symmetry
+        # E erf differs from network to network; for the others it is 0 by symmetry
+        assert own.std() > 0.1
 
 
 @pytest.mark.power("limits .055 off; those of other networks are")
@@ -112,9 +107,7 @@ def test_without_scores_the_limit_is_constant():
 
 @pytest.mark.power("1e-6 for one output, .05 for a function of two")
 def test_the_limit_given_scores_by_hand():
-    """Given the scores two outputs are N(0, S): E cos(y¹ + y²) = exp(−(S_11 + 2S_12 +
-    S_22)/2).
-    """
+    "E cos(y¹ + y²) = exp(−(S_11 + 2S_12 + S_22)/2)."
     p, h = one_layer(2)
     K = clip(3.0).dual(Σ)
     scores = np.random.default_rng(0).normal(size=(40, 8))
@@ -155,9 +148,8 @@ def test_averages_are_those_of_explicit_networks():
         averages(p, lambda u, v: np.tanh(u * v), h, 3, size=20_000, rng=1),
     )
     assert ks_2samp(explicit, x).pvalue > 1e-9
-    assert (
-        ks_2samp(explicit * q[:, 1], x * r[:, 1]).pvalue > 1e-9
-    )  # together with their scores
+    # together with their scores
+    assert ks_2samp(explicit * q[:, 1], x * r[:, 1]).pvalue > 1e-9
     assert (
         ks_2samp(
             explicit,

@@ -129,9 +129,7 @@ def test_each_term_of_first_order_network_by_network():
 
 
 def first_order_rests(n, size):
-    """Of outputs and of gradients: what the terms do not explain, their sum, and each
-    term by itself.
-    """
+    "Of outputs and gradients: rests, the sum, and each term."
     p, f, a, output, gradients = explicit(n, size, 1, seed=n)
     assert np.abs(output[:, 0] - f[:, 0]).max() < 1e-9
     assert np.abs(gradients[:, 0] - a[:, 0]).max() < 1e-9

@@ -1,6 +1,4 @@
-"""The run that all training shares, on linear regression, where every number is known;
-and what programs and layers have from it.
-"""
+"The run that all training shares, where every number is known."
 
 import numpy as np
 import pytest

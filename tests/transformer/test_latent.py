@@ -1,6 +1,4 @@
-"""Latent attention, forward and backward, against modules of transformers whose weights
-are drawn.
-"""
+"Latent attention, both passes, against modules of transformers."
 
 from dataclasses import replace
 from functools import lru_cache
@@ -16,23 +14,10 @@ from infattn_nb.transformer.parts import Cotangent
 
 G = embedding_cov([0, 1, 0, 2], 1.0, 0.3)
 S, N = len(G), 12
-LATENT = LatentAttention(
-    heads=8,
-    keys=6,
-    queries=5,
-    head_width=2,
-    rotary_width=2,
-    value_width=3,
-    mask="causal",
-    norm=Norm("rms", 1e-6),
-    var_dkv=0.7,
-    var_kr=30.0,
-    var_dq=1.3,
-    var_q=3.0,
-    var_k=0.1,
-    var_v=0.8,
-    var_o=1.2,
-)
+SIZES = dict(heads=8, keys=6, queries=5, head_width=2, rotary_width=2, value_width=3)
+VAR = dict(dkv=0.7, kr=30.0, dq=1.3, q=3.0, k=0.1, v=0.8, o=1.2)
+VAR = {f"var_{k}": v for k, v in VAR.items()}
+LATENT = LatentAttention(mask="causal", norm=Norm("rms", 1e-6), **SIZES, **VAR)
 PLAIN = replace(LATENT, queries=None)
 KINDS = {
     "deepseek_v3": "DeepseekV3",
@@ -232,9 +217,7 @@ def gram(x):
 @pytest.mark.torch
 @pytest.mark.power("a mean 5 % too large")
 def test_backward_is_the_gradient_given_the_record(size=3000):
-    """Exactly where it is known; what the matrices of keys and values leave open has
-    the same mean of squares.
-    """
+    "Exactly where it is known, in mean squares elsewhere."
     rng = np.random.default_rng(2)
     R = np.broadcast_to(np.linalg.cholesky(G + 0.2 * np.eye(S)), (size, S, S))
     C = np.broadcast_to(rng.standard_normal((S, 2)), (size, S, 2))

@@ -132,7 +132,6 @@ def test_weight_norms():
             var[name] / fan[name] * g.squared_weight_norms[name],
             rtol=1e-12,
         )
-    assert (
-        g.squared_norms["o"].max() == 0 < g.squared_weight_norms["o"].min()
-    )  # a matrix of zeros gets a gradient
+    # a matrix of zeros gets a gradient
+    assert g.squared_norms["o"].max() == 0 < g.squared_weight_norms["o"].min()
     assert np.isinf(t.gradients(np.inf, 2, 0).squared_weight_norms["1"]).all()

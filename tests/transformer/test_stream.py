@@ -15,9 +15,7 @@ from infattn_nb.transformer.stream import several
 @pytest.mark.parametrize("norm", ("pre", "post", None))
 @pytest.mark.parametrize("n", (np.inf, 24))
 def test_collapsed_tokens_stay_together(norm, n):
-    """Equal tokens are equal for ever, though their Gram matrix is singular; repeated
-    ones stay in pairs.
-    """
+    "Equal tokens stay equal, though their Gram matrix is singular."
     t = Transformer.uniform(
         np.ones((5, 5)), 0.1, 6, heads=2, norm_placement=norm, var_1=0.5
     )
@@ -72,9 +70,7 @@ SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
 
 @pytest.mark.long
 def test_a_text_means_the_same_everywhere():
-    """Words, or letters where there is no space; for a chain, for its covariance, and
-    for the command.
-    """
+    "Words, or letters where there is no space."
     sat = from_config(SMALL, "the cat the")
     assert len(sat.cov) == 3 == len(embedding_cov("the cat the"))
     assert sat.cov[0, 2] == 4e-4
@@ -109,9 +105,7 @@ def test_arrays_of_tokens_are_texts():
 
 
 def test_a_large_covariance_needs_no_eigenvalues(monkeypatch):
-    """A multiple of the identity, and a text with repetitions; what is not positive is
-    still rejected.
-    """
+    "A multiple of the identity, a text with repetitions."
     monkeypatch.setattr(
         np.linalg, "eigvalsh", lambda C: pytest.fail("eigenvalues were computed")
     )
