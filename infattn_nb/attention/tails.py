@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MOST_LINES', 'REACH', 'LEAST', 'RAY_STEP', 'LEAST_OF_HEADS', 'NODES', 'MIDDLE', 'OUTER', 'OUTERMOST', 'LOG_TERMS',
-           'TILTS', 'DIRECTION', 'TRIED', 'AGREED', 'OTHER_MESHES', 'OneScore', 'Mesh', 'panel_ends', 'fine_points',
-           'log_mean', 'Tilted', 'tilted', 'FineLaw', 'Middle', 'Tails', 'with_tails', 'one_score']
+           'TILTS', 'DIRECTION', 'BY_RAY', 'TRIED', 'AGREED', 'OTHER_MESHES', 'OneScore', 'Mesh', 'panel_ends',
+           'fine_points', 'log_mean', 'Tilted', 'tilted', 'FineLaw', 'Middle', 'Tails', 'with_tails', 'one_score']
 
 # %% ../../nbs/attention/tails.ipynb #tl-takes
 from dataclasses import dataclass
@@ -225,6 +225,7 @@ TILTS = 1.25**np.arange(-24, 64) # of e^{κu}, in units of the mean of u
 
 # %% ../../nbs/attention/tails.ipynb #tl-law
 DIRECTION = np.exp(3j*np.pi/8) # of the ray: exp(-sy) and exp(s²v/2) decay along it
+BY_RAY = 3. # deviations; further out the integral along the ray loses digits
 
 @dataclass(frozen=True, eq=False)
 class FineLaw:
@@ -255,7 +256,7 @@ class FineLaw:
         if self.heads == 1:
             return log_mean(name, y, *self.points)
         value = np.empty(len(y))
-        near = y < self.deviation
+        near = y < BY_RAY*self.deviation
         value[near] = self.near(name, y[near])
         value[~near] = self.far(name, y[~near])
         return value
