@@ -1111,6 +1111,11 @@ def rules_part():
     return rows
 
 
+def finite(x):
+    "A number of six digits, None for infinity."
+    return None if np.isinf(x) else short(x)[0]
+
+
 def ranks_part(n=256, steps=20):
     "Losses of ranks and rates, for α/r and α/√r."
     rows = []
@@ -1130,7 +1135,8 @@ def ranks_part(n=256, steps=20):
                 rows.append(
                     dict(optimizer=optimizer, stabilised=stabilised, rank=rank)
                     | dict(rates=short(grid))
-                    | dict(loss=[None if np.isinf(x) else short(x)[0] for x in means])
+                    | dict(loss=[finite(x) for x in means])
+                    | dict(losses=[[finite(x) for x in row] for row in losses])
                 )
     return rows
 
