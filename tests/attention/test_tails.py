@@ -199,3 +199,20 @@ def test_panels_hold_all_of_the_mass_where_scores_hardly_move():
             y = np.array([0.1, 1.0, 3.0]) * law.std()
             near = norm.logpdf(y, scale=law.std())
             np.testing.assert_allclose(law.tails.evaluate("logpdf", y), near, atol=0.02)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_two_heads_between_the_peak_and_the_tails(sign):
+    "All digits, by sums over two normals; tilted nodes alone had six."
+    x = np.array([0.126, 0.132 * sign])
+    K = np.outer(x, x)
+    law = Attention(Tokens(2, "identity", K), heads=2, var_q=0.01 / K[0, 0] ** 2).law()
+    law = law.marginal(0)
+    g = np.linspace(-9, 9, 1201)
+    odds = np.exp(0.1 / x[0] * g * (x[1] - x[0]))
+    u = ((x[0] + odds * x[1]) / (1 + odds)) ** 2
+    w = norm.pdf(g) / norm.pdf(g).sum()
+    sd = np.sqrt((u[:, None] + u) / 2)
+    y = law.std() * np.array([1.001, 2.0, 2.9])
+    exact = [w @ norm.sf(each / sd) @ w for each in y]
+    np.testing.assert_allclose(law.sf(y), exact, rtol=1e-11)
