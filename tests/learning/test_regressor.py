@@ -27,6 +27,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens
 from infattn_nb.distributions.scale_mixture import Mixture
+from infattn_nb.learning.fitting import DIAL_RANGE
 from infattn_nb.learning.layer_on_data import attend
 from infattn_nb.learning.sequences import stacked
 from infattn_nb.nonlinearities import identity
@@ -847,9 +848,11 @@ def test_infinitely_many_heads_are_tuned_to_a_maximum():
         .log_marginal_likelihood_value_
     )
     assert at() == pytest.approx(m.log_marginal_likelihood_value_, abs=1e-6)
-    for name, value in dials.items():
-        for factor in (0.5, 2.0):
-            assert at(**{name: factor * value}) < at() + 0.05
+    start = AttentionRegressor().get_params()
+    for (name, value), end in zip(dials.items(), np.exp(DIAL_RANGE)):
+        for turned in (value / 2, 2 * value):
+            if 1 / end <= turned / start[name] <= end:
+                assert at(**{name: turned}) < at() + 0.05
 
 
 @pytest.mark.filterwarnings("ignore:the data hardly determine:RuntimeWarning")
