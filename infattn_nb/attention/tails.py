@@ -327,6 +327,8 @@ class FineLaw:
             else:
                 angle = np.angle(DIRECTION)/np.pi
                 value[k:k+b] = np.log(angle + (f @ (dt/t)).imag/np.pi)
+        if name == "logsf":
+            value[y == 0] = -np.log(2) # the law is symmetric
         return value
 
 # %% ../../nbs/attention/tails.ipynb #tl-middle

@@ -70,7 +70,7 @@ DENIALS = {
     "Latent attention with infinitely": "latent attention with infinitely many heads",
     "Other mixtures of experts": "a mixture of another kind",
     "Several pairs of texts": "several pairs of texts",
-    "No GPU, no automatic differentiation": None,
+    "GPUs and automatic differentiation": None,
 }
 
 
