@@ -56,7 +56,7 @@ class SequenceLearner(Learner):
         return networks.step(self.layer, slopes, self.how, rng)
 
     def reset(self, networks, lost): # Networks
-        "Set the weights of lost networks to zero."
+        "Set the weights of diverged networks to zero."
         def zero(x):
             return np.where(lost.reshape(-1, *(1,)*(x.ndim - 1)), 0., x)
         return of_each(zero, networks)
