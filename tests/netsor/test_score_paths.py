@@ -8,6 +8,7 @@ import pytest
 import speed
 from conftest import BEYOND_THEOREM, nightly
 from numpy.random import default_rng
+from scipy.stats import norm
 from stack_cases import both
 
 from infattn_nb import Program, limit, simulate
@@ -222,3 +223,16 @@ def test_large_means_leave_covariances_alone(mean):
     exact[4] = exact[:, 4] = w @ (np.tanh(z) * z) * (A @ [1.0, 0.5])
     exact[4, 4] = w @ np.tanh(z) ** 2
     np.testing.assert_allclose(C, exact, atol=1e-9 if mean < 1e9 else 1e-6)
+
+
+@pytest.mark.parametrize("ρ", [1, -1])
+def test_functions_with_a_kink_of_equal_and_of_opposite_inputs(ρ):
+    "E |x − a| |ρx − a| by integrals of x² over [−a, a]."
+    p, a = Program(), 0.3
+    X = p.inputs(np.array([[1.0, ρ], [ρ, 1.0]]))
+    h = p.matrix() @ p.nonlin(lambda x: np.abs(x - a), X)
+    inside = 2 * norm.cdf(a) - 1
+    squares = inside - 2 * a * norm.pdf(a)
+    opposite = 1 - a**2 + 2 * (a**2 * inside - squares)
+    exact = 1 + a**2 if ρ > 0 else opposite
+    assert limit(p).cov(h)[0, 1] == pytest.approx(exact, rel=1e-6)
