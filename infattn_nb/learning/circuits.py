@@ -346,7 +346,8 @@ class CircuitDescent(DescentEstimator):
     var_qk
         σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo
-        σ_V²σ_O², n² times the variances of entries of W_V and W_O, in [0, ∞)
+        σ_V²σ_O², n² times the product of the variances of the entries of W_V and
+        W_O, in [0, ∞)
     residual
         are there skip connections?
     norm
@@ -381,7 +382,7 @@ class CircuitDescent(DescentEstimator):
         random orders
     tol
         stop when no loss has fallen by this fraction of its initial value in fifty
-        steps; 0: never. With batches, decay or noise all steps are done
+        steps; 0: never. With batches or noise all steps are done
     n_networks
         number of random starts, trained side by side
     linearized

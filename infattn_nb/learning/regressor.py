@@ -48,7 +48,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     var_qk
         σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo
-        σ_V²σ_O², n² times the variances of entries of W_V and W_O, in [0, ∞)
+        σ_V²σ_O², n² times the product of the variances of the entries of W_V and
+        W_O, in [0, ∞)
     readout
         position that is read out, from the end if negative; "mean": the mean over
         positions
