@@ -141,8 +141,8 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n in [1, ∞], above the rank of cov unless embeddings are random; None is
-            the network's own width, or ∞
+            width n in [1, ∞], above the rank of cov unless embeddings are random; None
+            is the network's own width, or ∞
         size
             number of networks, an int or a shape
         rng
@@ -176,8 +176,8 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n in [1, ∞], above the rank of cov unless embeddings are random; None is
-            the network's own width, or ∞. At ∞, 64 units represent infinitely many
+            width n in [1, ∞], above the rank of cov unless embeddings are random; None
+            is the network's own width, or ∞. At ∞, 64 units represent infinitely many
             hidden units (O14)
         size
             number of networks, an int or a shape
