@@ -221,7 +221,7 @@ class Transformer(Network):
         ----------
         draws
             heads per layer over which the average is taken; with the default, four
-            layers of 32 tokens take a second, with an error of 0.04 % at unit
+            layers of 32 tokens take a second, with relative errors of 0.04 % at unit
             variances and larger errors for larger scores
         rng
             seed: None | int | SeedSequence | Generator
