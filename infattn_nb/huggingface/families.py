@@ -57,7 +57,7 @@ class Tensor(NamedTuple):
         return number
 
     def is_of_block(self, l):
-        "Has block l, from 0, this tensor of one of its stacks?"
+        "Does block l, from 0, have this tensor of one of its stacks?"
         return not self.numbers or self.numbers[l] is not None
 
     def is_of_stack(self, name):
@@ -77,7 +77,7 @@ class Tensor(NamedTuple):
 
     @property
     def listed(self):
-        "Has each expert of a list a tensor of its own?"
+        "Does each expert of a list have a tensor of its own?"
         return "#" in self.name
 
     @property

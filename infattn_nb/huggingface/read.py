@@ -47,7 +47,7 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
                mask: Any = None, texts: Any = None, config: bool = False,
                verify: bool = True, roles: Any = None, promised: Any = None,
                **shape: Any) -> Transformer:
-    """The random transformer from whose law an initialised module is a draw.
+    """The random transformer of which an initialised module is one draw.
 
     Torch is not imported. `families_table` lists the supported families. The variance
     measured on a matrix of N entries has a relative standard error √(2/N), 2 % at

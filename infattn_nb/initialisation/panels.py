@@ -54,15 +54,16 @@ class Panel:
         there = line[np.isfinite(line)]
         return f"{there[0]:.3g} to {there[-1]:.3g}" if len(there) else "none"
 
-    def by_block(self, ax, each, beside, name, threshold, *, first=1, mean=None,
+    def by_block(self, ax, each, beside, name, *thresholds, first=1, mean=None,
                  legend=None, **labels):
         "Draw each network as a thin line, the mean in bold, and a comparison dashed."
         x = np.arange(first, first + each.shape[1])
         lines(ax, each, x, colour=_colour(0), label=width_said(self.measured.width),
               mean=mean)
         bold_dashes(ax, beside, x, colour=_ink(), label=name)
-        if threshold is not None:
-            ax.axhline(threshold, color=_colour(1), ls=":", lw=1.4, zorder=1)
+        for threshold in thresholds:
+            if threshold is not None:
+                ax.axhline(threshold, color=_colour(1), ls=":", lw=1.4, zorder=1)
         self.label(ax, **labels)
         ax.legend(loc=legend or self.corner(ax))
 
@@ -116,8 +117,9 @@ class Entropies(Panel):
             return self.blank(ax, "every row has a single token")
         height = "center" if np.nanmin(e.mean(0)) > .8 else "upper"
         self.by_block(ax, e, self.measured.entropy, "infinitely many heads",
-                      self.limits.min_entropy, ylabel="normalised entropy",
-                      ylim=(-.02, 1.04), legend=f"{height} right")
+                      self.limits.min_entropy, self.limits.max_entropy,
+                      ylabel="normalised entropy", ylim=(-.02, 1.04),
+                      legend=f"{height} right")
 
 class Matrices(Panel):
     title = "Which matrices receive a gradient?"

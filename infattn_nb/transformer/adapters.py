@@ -30,7 +30,7 @@ class Adapters(Part):
     rank
         r, the number of rows of A, at most the rows and columns of W
     alpha
-        α > 0
+        α > 0, which scales the product BA
     on
         matrices, by their roles ("q", "k", "v", "o" of attention; "1", "2", "3" of an
         MLP) or by the names of their layers in the model, such as "c_attn" or

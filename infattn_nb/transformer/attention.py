@@ -100,7 +100,7 @@ class Rotary(Part):
         Parameters
         ----------
         frequencies
-            θ, (f,); a head has 4f coordinates
+            rotary frequencies θ, (f,); a head has 4f coordinates
         grid
             numbers of rows and of columns of patches
         before

@@ -89,13 +89,13 @@ class Block(Part):
         True: there is no norm before attention, as in the first block of ModernBERT
     rows
         tokens on which the block acts, boolean (s,), for example those of the source or
-        those of the target; None = all. It leaves the others as they are, and its
-        attention does not look at them. The mask, bias and buckets of its attention
+        those of the target; None = all. The other tokens stay as they are and are not
+        attended to. The mask, bias and buckets of its attention
         refer to these tokens alone
     looks_at
-        tokens at which attention looks in place of `rows`, boolean (s,). Their keys and
-        values are made of the stream as it is, without the norm before the branch, as
-        in cross-attention
+        tokens to which `rows` attend instead of each other, boolean (s,). Their keys
+        and values are computed from the stream as it is, without the norm before the
+        branch, as in cross-attention
     closing_norm
         True: these tokens are normalised once more at the end of the block, as at the
         end of an encoder
@@ -217,7 +217,7 @@ class Block(Part):
         return self.norm_placement in ("output", "sandwich")
 
     def is_bare(self, branches: list[Any]) -> bool:
-        """Whether no norm stands before these branches, although one may elsewhere.
+        """Whether no norm precedes these branches; the block may have norms elsewhere.
 
         Parameters
         ----------

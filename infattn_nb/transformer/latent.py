@@ -167,7 +167,7 @@ class LatentAttention(AttentionBranch):
         R
             factors of the Gram matrices G of the branch's inputs, (b, s, q)
         width
-            n in [1, ∞]
+            width n, in [1, ∞]
         rng
             source of random numbers
         texts

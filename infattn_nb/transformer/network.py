@@ -141,8 +141,8 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n in [1, ∞], above the rank of cov unless embeddings are random; None is
-            the network's own width, or ∞
+            width n in [1, ∞], above the rank of cov unless embeddings are random; None
+            is the network's own width, or ∞
         size
             number of networks, an int or a shape
         rng
@@ -176,8 +176,8 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n in [1, ∞], above the rank of cov unless embeddings are random; None is
-            the network's own width, or ∞. At ∞, 64 units represent infinitely many
+            width n in [1, ∞], above the rank of cov unless embeddings are random; None
+            is the network's own width, or ∞. At ∞, 64 units represent infinitely many
             hidden units (O14)
         size
             number of networks, an int or a shape
@@ -221,7 +221,7 @@ class Transformer(Network):
         ----------
         draws
             heads per layer over which the average is taken; with the default, four
-            layers of 32 tokens take a second, with an error of 0.04 % at unit
+            layers of 32 tokens take a second, with relative errors of 0.04 % at unit
             variances and larger errors for larger scores
         rng
             seed: None | int | SeedSequence | Generator
