@@ -397,7 +397,7 @@ class CircuitDescent(DescentEstimator):
     learning_rate_
         the rate that was used
     loss_
-        ndarray (n_networks, max_iter + 1), sums over sequences, before each step and
+        ndarray (n_networks, n_iter_ + 1), sums over sequences, before each step and
         at the end; with `batch_size` every fiftieth is exact and the others are
         estimates; NaN for a network after it has diverged
     diverged_
