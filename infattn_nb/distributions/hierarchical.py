@@ -535,7 +535,7 @@ class HierarchicalGaussian:
         Returns
         -------
         float or tuple of float
-            -inf if S is singular, or (entropy, error)
+            the entropy, -inf if S is singular; or (entropy, error)
         """
         n = checks.count(draws, "draws", 32, 2**16)
         return_error = checks.flag(return_error, "return_error")
@@ -1039,7 +1039,7 @@ class ConditionalGaussian(HierarchicalGaussian):
 
     It has the methods of a `HierarchicalGaussian`, but its mean is not zero. All
     results are averages over weighted draws, which are kept, so that `draws` and `rng`
-    matter only for `rvs`, `covariances`, `cdf` and `entropy`.
+    matter only for `rvs`, `fold`, `covariances`, `cdf`, `entropy` and `plot`.
 
     Parameters
     ----------

@@ -397,13 +397,13 @@ class CircuitDescent(DescentEstimator):
     learning_rate_
         the rate that was used
     loss_
-        ndarray (n_networks, max_iter + 1), sums over sequences, before each step and
+        ndarray (n_networks, n_iter_ + 1), sums over sequences, before each step and
         at the end; with `batch_size` every fiftieth is exact and the others are
         estimates; NaN for a network after it has diverged
     diverged_
-        boolean ndarray (n_networks,): did the network's loss exceed 10⁶ times its
-        initial loss (plus 0.001), or become infinite? Such a network is not trained
-        further and is left out of all means, and its values at the end are NaN
+        boolean ndarray (n_networks,): did the network's loss exceed 10⁶ times the
+        sum of its initial loss and 0.001, or cease to be finite? Such a network is not
+        trained further and is left out of all means, and its values at the end are NaN
     n_iter_
         number of steps done
     interrupted_

@@ -145,6 +145,8 @@ class DescentEstimator(SequenceEstimator):
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The mean of the networks, or the most probable class, (Q,) or (Q, D).
 
+        With readout="every" an axis of positions follows Q.
+
         Parameters
         ----------
         X

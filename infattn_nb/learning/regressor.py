@@ -87,7 +87,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     Attributes
     ----------
     log_marginal_likelihood_value_, log_marginal_likelihood_error_
-        log evidence of the (normalised) targets; its standard error from the islands
+        log evidence of the (normalised) targets; its standard error from the islands,
+        nan for a single island
     log_evidences_, ancestors_
         log evidence of each island; number of particles of the prior with descendants
     var_qk_, var_vo_, alpha_

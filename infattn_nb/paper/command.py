@@ -63,7 +63,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     trials
         number of repetitions
     samples
-        samples per trial; None = the paper's count
+        samples per trial, at least 32; None = the paper's count
     rng
         seed, a whole number ≥ 0
     verbose

@@ -462,7 +462,7 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, rng: int = 0,
     trials
         number of repetitions of every simulation
     samples
-        samples per trial; None = the paper's count
+        samples per trial, at least 32; None = the paper's count
     rng
         seed, a whole number ≥ 0
     keep

@@ -74,8 +74,9 @@ def _conditional_variances(layer, i, n, size, g):
 def gaussian_mean(psi: Any, v: ArrayLike) -> np.ndarray:
     r"""The Gaussian mean $\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$ (Theorem 3).
 
-    For an attention output this is Ψ of Theorem 3. It is accurate up to rounding for
-    smooth ψ and to about 1e-6 for ψ with kinks.
+    For an attention output this is Ψ of Theorem 3. If the variances span a few powers
+    of ten, it is accurate up to rounding for smooth ψ and to about 1e-5 for ψ with
+    kinks.
 
     Parameters
     ----------

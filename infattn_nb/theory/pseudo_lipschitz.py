@@ -35,7 +35,7 @@ def softmax_weight(seq_len: int, j: int = 0) -> Nonlinearity:
     Returns
     -------
     Nonlinearity
-        of s arguments
+        of `seq_len` arguments
     """
     seq_len = checks.count(seq_len, "seq_len")
     fn = partial(_softmax_weight, j=checks.output(j, seq_len, "j"))

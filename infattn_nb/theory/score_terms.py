@@ -432,9 +432,9 @@ class ExchangeableScores:
         Parameters
         ----------
         n
-            width
+            width, a whole number
         size
-            number of simulated networks
+            number of simulated networks, at least 2
         rng
             seed: None | int | SeedSequence | Generator
 

@@ -357,7 +357,7 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
     draws
         number of networks
     nodes
-        number of nodes of the rule for one normal variable
+        number of nodes of the rule for one normal variable, at least 8
     without
         wrong variants for checks: "motion" (scores do not move), "first order" (updates
         do not change the gradients), or both
