@@ -636,8 +636,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         "sum" or "mean" of the loss over rows of outputs
     size
         number of random networks, trained side by side; None = as many as in `init`;
-        otherwise 1 if nothing in the networks is random (`init` has all their weights),
-        and 8 if something is
+        otherwise 1 if nothing in the run is random (`init` has all weights, and the
+        networks have no batches of their own), and 8 if something is
     rng
         seed: None | int | SeedSequence | Generator
     init
