@@ -235,7 +235,8 @@ class Tokens(TokenLaw):
         Returns
         -------
         float
-            in [0, 1]: 0 for the identity, a tail bound for `clip`, else 1
+            in [0, 1]: 0 for the identity, a tail bound for `clip` at finite width,
+            else 1
         """
         n = checks.width(width)
         fn = self.activation.fn
