@@ -60,7 +60,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 from scipy.special import entr
-from scipy.stats import norm
+from scipy.stats import norm, sem
 
 from infattn_nb import Program, Transformer, from_config, from_torch, scan, train
 from infattn_nb.attention.layer import Attention
@@ -762,23 +762,23 @@ def wider_row(optimizer, parametrization, heads, n, size):
     hidden = next(g.args[0] for g in program.products.values() if g.W is out)
     A = run.attention(0)
     words = [run.weights("transformer.wte", when) for when in ("start", "end")]
-    moved = dict(
-        attention=abs(A[:, -1] - A[:, 0]).sum(-1).mean() / 2,
-        queries=run.change(Q).mean(),
-        hidden=run.change(hidden).mean(),
-        embeddings=np.mean(
-            np.linalg.norm(words[1] - words[0], axis=(1, 2))
-            / np.linalg.norm(words[0], axis=(1, 2))
-        ),
+    moved = np.linalg.norm(words[1] - words[0], axis=(1, 2))
+    found = dict(
+        loss=run.loss,
+        attention=abs(A[:, -1] - A[:, 0]).sum(-1).reshape(size, -1).mean(1) / 2,
+        queries=run.change(Q).reshape(size, -1).mean(1),
+        hidden=run.change(hidden).reshape(size, -1).mean(1),
+        embeddings=moved / np.linalg.norm(words[0], axis=(1, 2)),
     )
+    errors = {k: rounded(sem(x)) for k, x in found.items()} if size > 1 else {}
     return dict(
         optimizer=optimizer,
         parametrization=parametrization,
         heads=heads,
         width=n,
         networks=size,
-        loss=rounded(run.loss.mean(0)),
-        **{k: rounded(x) for k, x in moved.items()},
+        **{k: rounded(x.mean(0)) for k, x in found.items()},
+        errors=errors,
     )
 
 

@@ -110,9 +110,9 @@ class Tokens(TokenLaw):
     The tokens are independent unless `cov` is given. `CommonTokens` are the paper's.
 
     At finite width the Gram matrix is a sum over n coordinates, so a draw takes time
-    linear in n, unless φ is the identity. Up to seven independent ReLU tokens take
-    fewer random numbers per coordinate. For a single ReLU token the sum is a χ²
-    variable, which is drawn in the same time at any width.
+    linear in n, unless φ is the identity. From width 4·2ˢ on, up to seven independent
+    ReLU tokens take fewer random numbers per coordinate. For a single ReLU token the
+    sum is a χ² variable, which is then drawn in the same time at any width.
 
     Parameters
     ----------
@@ -235,7 +235,8 @@ class Tokens(TokenLaw):
         Returns
         -------
         float
-            in [0, 1]: 0 for the identity, a tail bound for `clip`, else 1
+            in [0, 1]: 0 for the identity, a tail bound for `clip` at finite width,
+            else 1
         """
         n = checks.width(width)
         fn = self.activation.fn

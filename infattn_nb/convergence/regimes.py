@@ -492,7 +492,7 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
         n in [1, ∞]; for low-rank heads: heads·head_width
     i
         output; None = the last output whose kurtosis at this width is nearly the
-        largest, by at most 4,096 draws (the last output if there are more than 700)
+        largest, by at most 4,096 draws (the last output if there are more than 724)
     draws
         number of draws of the random matrices, at least 32; the cost grows with it
         and with s²

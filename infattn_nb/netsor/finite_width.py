@@ -107,7 +107,8 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
              dense: bool = False) -> Any:
     """Exact draws of program vectors at width n, with O(n) numbers per product.
 
-    Coordinates are exchangeable, so the first ones represent all (paper, section 2.1).
+    Without rotations and given vectors, coordinates are exchangeable, so the first ones
+    represent all (paper, section 2.1).
 
     Parameters
     ----------

@@ -242,7 +242,7 @@ class Program:
         name
             printed name; None = b1, b2, …
         decays
-            does weight decay act on them? None = only if there are several vectors
+            does weight decay act on them? None = only on several vectors with rows > 0
         uniform
             are the entries uniform at the start, and not normal? At infinite width
             such vectors may enter scores only, where the two have one limit

@@ -636,8 +636,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         "sum" or "mean" of the loss over rows of outputs
     size
         number of random networks, trained side by side; None = as many as in `init`;
-        otherwise 1 if nothing in the networks is random (`init` has all their weights),
-        and 8 if something is
+        otherwise 1 if nothing in the run is random (`init` has all weights, and the
+        networks have no batches of their own), and 8 if something is
     rng
         seed: None | int | SeedSequence | Generator
     init
@@ -645,7 +645,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         (m,), possibly with a leading axis of networks}, random for all others; or a
         Training, which is resumed
     batch_size
-        rows in a mini-batch, whose gradient is scaled up to all rows; None = all
+        rows in a mini-batch (fewer in the last one of an epoch), whose gradient is
+        scaled up to all rows; None = all
     batches
         "shared": all networks of a run use the same mini-batches, so the networks are
         independent only given the batches; "own": each network goes through the rows
@@ -677,7 +678,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         stop when the mean watched loss has not decreased for this many steps
     callback
         function that is called before each step with a record of the step's number,
-        losses, outputs and watched values; if it returns True, the run ends
+        losses, outputs and watched values; if it returns True (Python's, not NumPy's),
+        the run ends
     dense
         use explicit matrices? None = where they are cheaper, or needed (Adam, Lion);
         the law is the same
