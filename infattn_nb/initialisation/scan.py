@@ -333,7 +333,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
         readout of the loss: "all" (each token has its own loss), or "last", "mean" or
         a covariance, as in Transformer.gradients
     thresholds
-        bounds by which the networks are judged; None switches a criterion off
+        bounds by which the networks are judged; a bound of None switches it off
     verbose
         show a progress bar?
     relative
