@@ -77,7 +77,8 @@ class Scan:
         embeddings, relative to the given network), readout, gradients (".grad", or
         ".grad × sd" if relative), a number for each quantity,
         score (powers of ten beyond the threshold, for the worst quantity; ≤ 0: within
-        all thresholds), worst (name of the worst quantity, or overflow)
+        all thresholds), error (standard error of the score), worst (name of the worst
+        quantity, or overflow)
     transformer
         the scanned transformer; None for a table loaded from a file
     width
