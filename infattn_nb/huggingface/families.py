@@ -418,7 +418,7 @@ def families_table():
                  norms=family.place, positions=_positions(family),
                  mlp="gated" if family.gated else
                  "either" if family.gated_if else "plain",
-                 attention="bidirectional, then causal" if family.encoder else
+                 attention="both" if family.encoder else
                  "causal" if family.causal else "bidirectional",
                  entries=family.reads)
             for kind, family in FAMILIES.items()]
@@ -430,8 +430,11 @@ def _positions(family):
         return "rotary"
     if family.alibi:
         return "ALiBi"
-    added = "sines" if family.waves else "learned"*("position" in family.embeddings)
-    return " + ".join(filter(None, (added, "distances"*family.distances))) or "none"
+    if family.waves:
+        return "sines"
+    if "position" in family.embeddings:
+        return "learned"
+    return "buckets" if family.distances else "none"
 
 # %% ../../nbs/huggingface/families.ipynb #fa-near
 def near(name, names): # a given name, and the valid names -> end of a message
