@@ -416,8 +416,10 @@ def families_table():
     rows = [dict(family=kind, config="yes" if family.config else "modules only",
                  embeddings=" + ".join(family.embeddings) or "given",
                  norms=family.place, positions=_positions(family),
-                 mlp="gated" if family.gated else "plain",
-                 attention="causal" if family.causal else "bidirectional",
+                 mlp="gated" if family.gated else
+                 "either" if family.gated_if else "plain",
+                 attention="both" if family.encoder else
+                 "causal" if family.causal else "bidirectional",
                  entries=family.reads)
             for kind, family in FAMILIES.items()]
     return pd.DataFrame(rows).set_index("family")
@@ -428,7 +430,11 @@ def _positions(family):
         return "rotary"
     if family.alibi:
         return "ALiBi"
-    return "learned" if "position" in family.embeddings else "none"
+    if family.waves:
+        return "sines"
+    if "position" in family.embeddings:
+        return "learned"
+    return "buckets" if family.distances else "none"
 
 # %% ../../nbs/huggingface/families.ipynb #fa-near
 def near(name, names): # a given name, and the valid names -> end of a message

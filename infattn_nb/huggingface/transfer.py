@@ -492,7 +492,7 @@ class CoordinateCheck:
         if not self.crossed:
             return (f"{', '.join(self.quantities)} change by amounts that do not "
                     "depend "
-                    f"on the width, {ends} (powers of n within {ALIKE:g})")
+                    f"on the width, {ends} (no power of n is clearly beyond {ALIKE:g})")
         powers = self.powers.groupby("quantity")["power"]
         found = powers.agg(lambda p: p[abs(p).idxmax()])
         said = ", ".join(f"{q} like n^{found[q]:.2f}" for q in self.crossed)

@@ -42,7 +42,7 @@ class Thresholds:
     max_entropy
         the same ratio, above which attention counts as uniform, in [0, 1]
     max_gradient_ratio
-        ratio of gradients between blocks above which they count as decaying, in
+        ratio of gradients between blocks above which they count as uneven, in
         [1, ∞)
     min_query_gradient
         gradient of queries and keys, divided by the gradient of values, below which
@@ -173,7 +173,7 @@ def range_by_seed(q, d): # a Quantity, a Diagnosis -> (low, high), or None
     half = np.sqrt(2)*stdtrit(b - 1, .95)*jackknife(x[1:])
     low, high = x[0] - half, x[0] + half
     if q.by_ratio:
-        return float(np.exp(low)), float(np.exp(high))
+        low, high = np.exp([low, high])
     ends = ends_of(q.interval)
     return float(max(low, ends[0])), float(min(high, ends[1]))
 

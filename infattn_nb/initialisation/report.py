@@ -758,7 +758,7 @@ def report(transformer: Transformer, width: float | None = None,
     title
         name of the network
     thresholds
-        bounds by which the network is judged; None switches a criterion off
+        bounds by which the network is judged; a bound of None switches it off
     verbose
         show a progress bar, on a terminal or in a notebook?
     fixed

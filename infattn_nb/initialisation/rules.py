@@ -33,7 +33,7 @@ def _gpt2(t, width):
 def _xavier(t, gain, **own):
     "Xavier blocks, with values, output matrices and MLPs multiplied by a gain."
     t.reject_latents("be SelfAttention for rules that set all variances", "choose "
-                     "GPT-2, Depth-µP or DSLM")
+                     "GPT-2, Depth-µP or DeepScaleLM")
     def of_heads(a):
         kept = 1. if a.groups is None else a.groups/a.heads # keys per query
         shared = 2/(1 + kept)

@@ -77,7 +77,8 @@ class Scan:
         embeddings, relative to the given network), readout, gradients (".grad", or
         ".grad × sd" if relative), a number for each quantity,
         score (powers of ten beyond the threshold, for the worst quantity; ≤ 0: within
-        all thresholds), worst (name of the worst quantity, or overflow)
+        all thresholds), error (standard error of the score), worst (name of the worst
+        quantity, or overflow)
     transformer
         the scanned transformer; None for a table loaded from a file
     width
@@ -333,7 +334,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
         readout of the loss: "all" (each token has its own loss), or "last", "mean" or
         a covariance, as in Transformer.gradients
     thresholds
-        bounds by which the networks are judged; None switches a criterion off
+        bounds by which the networks are judged; a bound of None switches it off
     verbose
         show a progress bar?
     relative

@@ -67,7 +67,8 @@ class Rotary(Part):
     Parameters
     ----------
     base
-        $\theta_f = \text{base}^{-2f/d}$, f = 0 … d/2 − 1, if d coordinates are rotated
+        $\theta_f = \text{base}^{-2f/d}$, f = 0 … d/2 − 1, if d coordinates are rotated;
+        at least 1
     share
         fraction of the coordinates of a head that are rotated, in (0, 1]
     frequencies

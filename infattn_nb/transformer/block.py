@@ -89,16 +89,16 @@ class Block(Part):
         True: there is no norm before attention, as in the first block of ModernBERT
     rows
         tokens on which the block acts, boolean (s,), for example those of the source or
-        those of the target; None = all. The other tokens stay as they are and are not
-        attended to. The mask, bias and buckets of its attention
-        refer to these tokens alone
+        those of the target; None = all. The other tokens stay as they are and are
+        attended to only if `looks_at` names them. The mask, bias and buckets of its
+        attention refer to `rows` alone
     looks_at
         tokens to which `rows` attend instead of each other, boolean (s,). Their keys
         and values are computed from the stream as it is, without the norm before the
         branch, as in cross-attention
     closing_norm
-        True: these tokens are normalised once more at the end of the block, as at the
-        end of an encoder
+        True: the tokens in `rows` are normalised once more at the end of the block, as
+        at the end of an encoder
     """
     attention: SelfAttention | LatentAttention | None = SelfAttention()
     feedforward: FeedForward | Experts | None = FeedForward()

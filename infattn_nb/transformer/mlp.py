@@ -120,8 +120,7 @@ class FeedForward(Branch):
         rng
             source of random numbers
         keep
-            None; "scores": keep scores for plots; "all": keep all that
-            the backward pass needs
+            None or "scores": keep nothing; "all": keep all that the backward pass needs
         """
         if width == np.inf:
             return FeedForwardRecord(self._expected(R))

@@ -157,7 +157,7 @@ class Norm(Part):
         return self.kind == "layer"
 
     def factor(self, x: Any, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return D = (variance + ε)^(−1/2) of every token, (b, s).
+        """Return D = gain·(variance + ε)^(−1/2) of every token, (b, s).
 
         Parameters
         ----------

@@ -626,8 +626,9 @@ class Chain(ByBlock):
         return np.where(absent.all(-1, keepdims=True) | nobody, np.nan, weights)
 
     def plot(self, ax: "Axes | None" = None, what: str = "cosine", *,
-             beside: "Chain | None" = None, labels: Any = None, network: int = 0,
-             block: int = -1, head: int = 0) -> Any:
+             beside: "Chain | None" = None, beside_label: str = "comparison",
+             labels: Any = None, network: int = 0, block: int = -1,
+             head: int = 0) -> Any:
         """Plot cosines or entropies block by block, or one head's attention weights.
 
         Each network is a thin line, and the mean over networks is a bold line.
@@ -641,7 +642,10 @@ class Chain(ByBlock):
             the mean over heads and tokens, in nats; "attention": the weights of one
             head, if the scores were kept
         beside
-            a chain for comparison, dashed, for example `Transformer.kernel()`
+            a chain for comparison, whose mean is plotted as a dashed line, for example
+            `Transformer.kernel()`
+        beside_label
+            label of the dashed line in the legend
         labels
             labels of the tokens, for the axes of "attention"
         network, block, head
@@ -660,6 +664,7 @@ class Chain(ByBlock):
         x = np.arange(what == "entropy", self.gram.shape[-3])
         if beside is not None:
             checks.kind(beside, Chain, "beside", "pass e.g. transformer.kernel()")
+            checks.kind(beside_label, str, "beside_label", "pass a text")
             other = beside._by_block(what).mean(0)
             if len(other) != len(x):
                 checks.reject("beside", "have the same number of blocks",
@@ -667,7 +672,7 @@ class Chain(ByBlock):
                               "take a chain of the same transformer")
         lines(ax, series, x, label=f"mean of {len(series)} networks")
         if beside is not None:
-            bold_dashes(ax, other, x, label="comparison")
+            bold_dashes(ax, other, x, label=beside_label)
             ax.legend(frameon=False)
         ax.set(xlabel="block", ylabel=f"mean {what}")
         return ax
