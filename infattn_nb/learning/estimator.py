@@ -112,8 +112,8 @@ class DescentEstimator(SequenceEstimator):
         ValueError
             If more than half of the networks diverge at the given rate.
         KeyboardInterrupt
-            If `fit` is interrupted. If training has begun, the model of at most fifty
-            steps before is kept.
+            If `fit` is interrupted. If training has begun, a model from at most fifty
+            steps earlier is kept.
         """
         model = type(self)(**self.get_params(deep=False))
         X, Y, known = _problem(model, X, y)
