@@ -151,6 +151,7 @@ def _bind(bound, name, *args, **kwargs):
              checks.real(x, f"argument of {name}")
              for word, x in found.arguments.items() if word != "self"]
     return given[0], given
+
 def _with_rounding(law, name, value, error):
     "The error of a quadrature, and the rounding error of its sum."
     if not law.coarse:

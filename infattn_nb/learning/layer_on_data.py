@@ -224,7 +224,7 @@ def attend(layer, view, latents,
     beside = view.origin is not None
     return attention_weights(raw_scores(view, B), view.hidden, beside)
 
-LARGEST_SCORE = 80. # exponentials below are finite in single precision, and their sums
+LARGEST_SCORE = 80. # below it, sums of exponentials are finite in single precision
 
 def least_total(dtype):
     "The size above which sums of exponentials lose no digits."

@@ -83,7 +83,7 @@ def quadratic_form(c: ArrayLike) -> np.ndarray:
 def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     r"""Second and fourth cumulants of one term (Isserlis).
 
-    $2\,\mathrm{tr}(B_c\Gamma)^2$ and $48\,\mathrm{tr}(B_c\Gamma)^4$.
+    $2\,\mathrm{tr}[(B_c\Gamma)^2]$ and $48\,\mathrm{tr}[(B_c\Gamma)^4]$.
 
     Parameters
     ----------
@@ -604,9 +604,9 @@ class VarianceGamma(stats.rv_continuous):
         random_state
             scipy's older name for `rng`
         loc
-            `loc` of scipy's frozen laws
+            number that is added to the samples, for scipy's frozen laws
         scale
-            `scale` of scipy's frozen laws
+            number by which the samples are multiplied before, for the same purpose
         """
         sample = partial(_normal_products, self.n)
         y = draw(sample, () if size is None else size,

@@ -112,7 +112,7 @@ def _in_closed_form(c, m, k): # None: there is none
 
 def concentrated(cosine: float, seq_len: int, experts: int, *, draws: int = 2**14,
                  rng: Rng = 0) -> float:
-    r"""The probability that all tokens choose one expert, if one is chosen.
+    r"""The probability that all tokens choose the same expert, if each chooses one.
 
     Parameters
     ----------

@@ -263,9 +263,9 @@ class Training:
     watched_loss
         loss of the watched outputs, (networks, steps + 1), or None
     diverged
-        boolean (networks,): did the network's loss exceed 10⁶ times its loss at the
-        start of the run (plus 0.001), or was a loss or gradient not finite? From that
-        step on the network is not trained, and all its results are NaN
+        boolean (networks,): did the network's loss exceed 10⁶ times the sum of its
+        loss at the start of the run and 0.001, or was a loss or gradient not finite?
+        From that step on the network is not trained, and all its results are NaN
     learning_rate
         the rate η that was used
     steps
