@@ -9,13 +9,22 @@ from regressor_cases import MANY, brute, layer_target, normal_grid, ragged, scal
 from infattn_nb import AttentionRegressor
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning import fitting as posteriors
-from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
+from infattn_nb.learning.fitting import Turn, gained, kernel_evidence, mean_covariance
 from infattn_nb.learning.layer_on_data import Likelihood, features, training_layer
 from infattn_nb.learning.sequences import padded, stacked
 from infattn_nb.numerics.stand_ins import sobol_normals
 from infattn_nb.numerics.smc import cloud_at
 
 pytestmark = ROUGH_POSTERIOR
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_evidence_that_changes_in_one_direction_is_not_flat(sign):
+    slopes = np.array([1.0, 0.1, 0.0])  # the second gains 0.07 nats for a factor of two
+    turn = Turn.to(
+        np.zeros(3), [(0, 1), (-1, 1), (-1, 0)], lambda e: max(sign * e @ slopes, 0)
+    )
+    assert turn.flat == ["var_vo", "alpha"] and turn.ended == ["var_qk", "alpha"]
 
 
 def test_gradient_of_the_evidence_of_infinitely_many_heads():
