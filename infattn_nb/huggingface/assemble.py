@@ -117,7 +117,7 @@ def ensemble_of_module(module, # a module, as for read_module
                        mask=None, # "causal" or boolean (s, s), True = may attend
                        tokens=None, # labels, for embeddings that are drawn
                        config=False, # take variances from the config?
-                       verify=True, # run the module once?
+                       verify=True, # run the module?
                        roles=None, # names of tensors, for a custom module
                        shape=None, # further options, as in from_torch
                        promised=None, # a Network or a config; None = the module's own
@@ -198,7 +198,7 @@ def of_configured(module, # with two texts or with latents
                   own, # its Config
                   tokens, # labels
                   config, # take variances from the config?
-                  verify, # run the module once?
+                  verify, # run the module?
                   **others, # arguments that are not supported here
                  ): # dict
     "Arguments of the Transformer of a module whose blocks its config describes."

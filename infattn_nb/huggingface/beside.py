@@ -36,7 +36,8 @@ def verified(module, # a module, as for read_module
 
     Scores of most initialisations are so small that attention hardly depends on
     positions or caps. The module is therefore run again with larger queries and keys,
-    so that scores are of order one, and then of order one hundred."""
+    so that scores are of order one, and then, except in half precision, of order one
+    hundred."""
     blocks = reading.spec["blocks"]
     remedy = _without_role(reading) + remedy
     varied = any(isinstance(b.attention.mask, np.ndarray) for b in blocks)
@@ -112,7 +113,7 @@ def verified_latents(module, # of a family with latent attention
         seen = watched(lambda: module(text), [layers[0], layers[-1]])
     x = seen.entered[0]
     x = _run(config.blocks([range(len(x))]), given, x)
-    _check_near(x, seen.left[-1], "the last", like, remedy)
+    _check_near(x, seen.left[-1], "the last block", like, remedy)
 
 def _run(blocks, given, x): # (s, n)
     "Tokens after blocks with given matrices."

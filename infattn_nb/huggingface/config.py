@@ -928,7 +928,7 @@ class Config(Entries):
         return [scale/(l + 1) if by_layer else scale for l in range(self.layers)]
 
     def kinds_of_layers(self):
-        "The kind of each layer, 'sliding_attention' or 'full_attention'."
+        "The kind of each layer: 'full_', 'sliding_' or 'chunked_attention'."
         listed = self.by_layer("layer_types")
         kinds = (_KINDS[0], _CHUNKED) if self.family.windows == "chunks" else _KINDS
         for kind in listed or ():

@@ -282,7 +282,7 @@ class Family(NamedTuple):
         return int(self.start)
 
     def as_in(self, get): # a function: name of an entry -> its value, or None
-        "The family of one model: lines with an entry that is true there are left out."
+        "One model's family, without lines whose !entry is true or &entry is false."
         def there(layout):
             fit = [x for x in layout if all(bool(get(word[1:])) == (word[0] == "&")
                                             for word in x.marks if word[0] in "!&")]

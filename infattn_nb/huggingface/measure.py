@@ -441,7 +441,7 @@ _MOST_ROWS = 64 # rows that are compared
 
 def alike_in(matrices, # matrices of a block, (out, in)
              heads, # H
-            ): # pairs (names, correlation, chance)
+            ): # yields tuples (name, name, correlation, bound for chance)
     "Correlated matrices: tied matrices, or a product with a large diagonal."
     for a, b, turned in _PAIRS:
         if a not in matrices or b not in matrices:

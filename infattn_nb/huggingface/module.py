@@ -28,11 +28,11 @@ from .recognise import reach, recognised
 # %% ../../nbs/huggingface/module.ipynb #mo-read
 def read_module(module, # encoder layers of torch, or a model of Hugging Face
                 tokens=None, # length of the text, for models with a window
-               ): # blocks, final_norm and width, as Transformer takes them
+               ): # arguments of Transformer: blocks, final_norm, width, any projection
     """Blocks, widths, norms and measured variances of an initialised module.
 
     Modules of the families in `families.toml` are read, with or without a head. The
-    variance measured on a matrix of N entries has a relative standard error √(2/N)."""
+    variance measured on N normal entries has a relative standard error √(2/N)."""
     return reading_of(module, tokens).spec
 
 def reading_of(module, tokens=None) -> Reading:

@@ -28,8 +28,8 @@ def from_config(config: Any, texts: Any) -> Transformer:
     texts
         length of the text, or a label per position (a string is a text of words, or
         of letters if it has no space); pass several texts as a list of lists. For an
-        encoder with a decoder, pass a pair, (source, target), of any lengths. Tokens
-        of padding are left out, as no token attends to them
+        encoder with a decoder, pass a pair, (source, target), of any lengths. Leave
+        out padding, as no token attends to it
 
     Returns
     -------
@@ -57,8 +57,8 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
     ----------
     module
         an encoder (layer) of torch, or a list, ModuleList or Sequential of layers; a
-        model of Hugging Face of a supported family, with or without a head (the
-        error for an unsupported family lists them); any module, if `roles` is given
+        model of Hugging Face of a supported family, with or without a head; any module,
+        if `roles` is given
     embeddings
         input of the first block for one or several texts, (s, n); None: embeddings
         are drawn, for `texts`
@@ -130,7 +130,8 @@ def widened(config: Any, texts: Any, width: int, *, heads: str = "more",
     Raises
     ------
     ValueError
-        If the number of heads or their width would not be a whole number.
+        If the number of heads or their width would not be a whole number, or if an
+        option does not suit the family.
     """
     checks.choice(heads, "heads", ("more", "wider"))
     checks.choice(fixed, "fixed", ("variance", "std"))

@@ -101,7 +101,7 @@ def found_by_roles(module, roles):
         matrices = matrices_of(role) if isinstance(role, str) else ()
         if not matrices and role not in _WORDS:
             checks.reject("roles", "have keys made of the letters q k v o 1 2 3, or "
-                          f"among {', '.join(_WORDS)}", repr(role), near(role,
+                          f"among {', '.join(_WORDS)}, head", repr(role), near(role,
                                                                          _WORDS) or
                           "use one of these keys for each tensor")
         for pattern in [patterns] if isinstance(patterns, str) else patterns:

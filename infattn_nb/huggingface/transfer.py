@@ -501,7 +501,7 @@ class CoordinateCheck:
         return f"changes depend on the width, {ends}: {said}{remedy}"
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Plot changes against the width, a line for each quantity, after all steps.
+        """Plot changes against the width, a line per quantity and number of steps.
 
         Parameters
         ----------

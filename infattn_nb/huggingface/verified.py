@@ -149,7 +149,7 @@ def check_blocks(blocks, # list of Block, restricted to the tokens of the run
                  half, # whether the module is in half precision
                  remedy, # advice for the message
                  wanted="run like its description", # the requirement, for the message
-                 scores=1., # lower bound of the size of its scores
+                 scores=1., # intended size of the scores in this run
                 ): # sizes of the scores of each block
     """Reject a module whose blocks do not agree with their descriptions.
 

@@ -359,10 +359,11 @@ def init_table(net: Any) -> Any:
     Returns
     -------
     DataFrame
-        A row for each kind of tensor: `parameter` (a pattern of its name in a model
-        with a head, * = number of the block, a slice if matrices are stacked),
-        `mean` and `std` of its entries, `times` (the ratio of `std` to the intended
-        standard deviation, by default the family's own), and `where`: "init" for
+        A row for each kind of tensor, or for each block if blocks differ: `parameter`
+        (a pattern of its name in a model with a head, * = number of the block, a
+        slice if matrices are stacked), `mean` and `std` of its entries, `times` (the
+        ratio of `std` to the intended standard deviation, by default the family's
+        own; of a gain, the factor that it contains), and `where`: "init" for
         drawn tensors, "given" for given tensors, or "forward" for changes that need
         another forward pass, such as a factor of the skip connection.
     """
@@ -462,8 +463,8 @@ def _names(layout, roles):
 def initialise(net: Any, module: Any, rng: Rng = None, *, verify: bool = True) -> Any:
     """Write a draw of this network into a module of torch, in place.
 
-    All parameters are drawn as listed by `init_table`. The row of a padding token is
-    zero. The module is then run on a few tokens and compared with this network.
+    Parameters are drawn as listed by `init_table`; given ones are kept. The row of a
+    padding token is zero. The module is then run on a few tokens and compared.
 
     Parameters
     ----------

@@ -728,12 +728,14 @@ def report(transformer: Transformer, width: float | None = None,
 
     Networks are drawn at this width, and the same number of networks at infinite
     width. Gradients are norms of torch's `.grad` of each tensor. There is a
-    sentence for each quantity that a scan uses. If a threshold is crossed, the
-    sentence states the factor of branches or scores closest to one that suffices.
-    The report also states the loss of a language model's head before the first
-    step. If the first attention layer is a layer of the theorem (without rotary
-    positions, shared keys or soft-capping, for example), it states the distance of
-    this layer from its limit and from a Gaussian.
+    sentence for each quantity that a scan uses (for `dead` and `even` only beyond
+    their thresholds). If a threshold is crossed, a few factors of branches or scores
+    are tried, and the one closest to one that suffices is stated.
+
+    The report also states the loss of a language model's head before the first step.
+    If the first attention layer is a layer of the theorem (without rotary positions,
+    shared keys or soft-capping, for example), it states the distance of this layer
+    from its limit and from a Gaussian.
 
     If a report is expected to take longer than five seconds, there is a warning
     before it starts.

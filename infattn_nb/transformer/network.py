@@ -188,8 +188,8 @@ class Transformer(Network):
             random vector for the mean of its tokens; or a covariance (s, s): columns
             of r are independent N(0, readout/n)
         texts
-            a label per token, for tangent kernels between texts; None = the texts of
-            the transformer
+            a label per token, for tangent kernels between texts, which must not attend
+            to each other; None = the texts of the transformer
         fixed
             what stays fixed at another width, as in `chain`
         count_readout

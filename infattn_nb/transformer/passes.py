@@ -759,7 +759,9 @@ class Gradients(ByBlock):
     inner
         dX_l X_lᵀ, (..., L + 1, s, s)
     squared_norms
-        "q", "k", "v", "o", "1", "2", "3", and biases "b1", "bq", … -> (..., L):
+        "q", "k", "v", "o", "1", "2", "3", of latent attention "dq", "dkv", "kr", of
+        mixtures "r" (router) and "s1", …, "sr" (shared expert), biases "b1", "bq", …,
+        and "sink" -> (..., L):
         θ = ‖∂loss/∂w‖² of the matrices (and biases) W = σw/√fan-in with w standard
         normal; NaN where a block has none
     squared_weight_norms
