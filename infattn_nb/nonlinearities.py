@@ -37,9 +37,9 @@ class Nonlinearity:
     name
         shown by `repr`
     order
-        d of Definition 2; None = unknown
+        d of Definition 2, ≥ 1; None = unknown
     constant
-        C of Definition 2; None = unknown
+        C of Definition 2, ≥ 0; None = unknown
     bound
         sup |φ|, inf if there is none; None = unknown
     closed_form
@@ -720,7 +720,7 @@ def slope_moments(phi, cov):
     phi
         a function of one argument
     cov
-        Covariances of Z, (..., s, s)
+        covariances of Z, (..., s, s)
 
     Returns
     -------

@@ -265,8 +265,9 @@ class Attention(AttentionSpec, HasTokens):
         Parameters
         ----------
         draws
-            independent scramblings of the Sobol points (above 145 tokens: sets of
-            random numbers), at least 2: the spread of their results gives the error
+            independent scramblings of the Sobol points (above 145 tokens, or 102 with
+            low-rank heads: sets of random numbers), at least 2: the spread of their
+            results gives the error
         rng
             seed of the scramblings: None | int | SeedSequence | Generator
         return_error

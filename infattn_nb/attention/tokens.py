@@ -308,7 +308,7 @@ class CommonTokens(Tokens):
     seq_len
         number of tokens, s
     activation
-        φ, a Nonlinearity or a function
+        φ: a Nonlinearity or a function, or the name of a ready-made function
     cov
         must be None, since the tokens are independent given h⁰
     """

@@ -400,7 +400,8 @@ def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18
     i
         output; the default is the last
     draws
-        draws of the random matrices; each is used with both signs of its deviations
+        draws of the random matrices, at least 32, rounded up to a multiple of 32;
+        each is used with both signs of its deviations
     rng
         seed: None | int | SeedSequence | Generator
     limit

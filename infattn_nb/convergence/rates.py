@@ -183,7 +183,8 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     i
         output; the default is the last
     draws
-        draws of the random matrices; each is used with both signs of its deviations
+        draws of the random matrices, at least 32, rounded up to a multiple of 32;
+        each is used with both signs of its deviations
     rng
         seed: None | int | SeedSequence | Generator
 

@@ -239,7 +239,7 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     law
         one-dimensional law, e.g. layer.law().marginal(), of the last output
     k
-        number of standard deviations, any shape
+        number of standard deviations, ≥ 0, any shape
     return_error
         also return the error that the law states (including the error of σ)?
 
@@ -489,7 +489,7 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
     layer
         Attention with heads of any width; the limit has n×n heads
     width
-        n in [1, ∞]; for low-rank heads: heads·head_width
+        n in [1, ∞]; for low-rank heads: heads·head_width or ∞
     i
         output; None = the last output whose kurtosis at this width is nearly the
         largest, by at most 4,096 draws (the last output if there are more than 724)
