@@ -314,7 +314,7 @@ def _points(variances, weights):
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #e5b405d4
 class LawWithErrors(rv_continuous):
-    "A distribution of scipy whose methods that return numbers also state their errors."
+    "A scipy distribution whose methods that return numbers can also return errors."
     pdf = _with_error(rv_continuous.pdf)
     logpdf = _with_error(rv_continuous.logpdf)
     cdf = _with_error(rv_continuous.cdf)

@@ -342,7 +342,7 @@ class CircuitDescent(DescentEstimator):
     layers
         number of layers, L ≥ 1
     heads
-        H in every layer, finite
+        number of heads in every layer, H, finite
     var_qk
         σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo

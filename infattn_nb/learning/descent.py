@@ -33,13 +33,14 @@ class AttentionDescent(DescentEstimator):
     Parameters
     ----------
     heads
-        H; np.inf: kernel regression with the tangent kernel (width np.inf only),
+        number of heads, H; np.inf: kernel regression with the tangent kernel (width
+        np.inf only),
         computed by a quadrature over one head, with a stated error
     var_qk
         σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo
-        σ_V²σ_O², n² times the product of the variances of the entries of W_V and
-        W_O, in [0, ∞)
+        σ_V²σ_O², in [0, ∞); W_V W_O has the factor σ_Vσ_O/√m, with standard normal
+        entries
     head_width
         m, width of queries, keys and values of every head, a whole number in [1, ∞]
     readout

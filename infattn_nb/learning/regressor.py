@@ -44,7 +44,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     Parameters
     ----------
     heads
-        H; np.inf: the Gaussian process of Hron et al. (2020)
+        number of heads, H; np.inf: the Gaussian process of Hron et al. (2020)
     var_qk
         σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo

@@ -54,10 +54,10 @@ def below_top(x, axis):
 
 # %% ../../nbs/numerics/softmax.ipynb #sm-through
 def through_softmax(A, # weights
-                    d, # a change of the scores, or the gradient of the weights
+                    d, # a change of the scores, or the gradient with respect to A
                     axis=-1, # the axis that sums to one
                     out=None, # array for the result, may be d
-                   ): # the change of the weights, or the gradient of the scores
+                   ): # the change of A, or the gradient with respect to the scores
     r"$A\circ(d-\sum A\circ d)$, the product of d with a symmetric matrix."
     if axis == -1: # short rows take longer to sum
         sums = np.einsum("...s,...s->...", A, d)[..., None]

@@ -95,16 +95,16 @@ def _offspring(best, fresh, g):
 def break_pseudo_lipschitz(activation: Any, order: float | None = None,
                            constant: float | None = None, *, arity: int | None = None,
                            **options: Any) -> tuple[float, np.ndarray, np.ndarray]:
-    """Attack Definition 2: the largest ratio of its two sides found, and where.
+    """Search for the largest ratio of the two sides of Definition 2.
 
     Parameters
     ----------
     activation
         Nonlinearity, its name, or a function of `arity` arrays
     order
-        d; None = the order of `activation`
+        order d; None = the order of `activation`
     constant
-        C; None = the constant of `activation`
+        constant C; None = the constant of `activation`
     arity
         number of arguments; None = the number of `activation`, else 1
     **options
