@@ -120,7 +120,7 @@ class Drawn:
         return f"W{l}.{role}" if role in MLP_MATRICES else f"{role.upper()}{l}", True
 
     def hold(self, name, key, which, about):
-        "There is no module with the vectors of an adapter."
+        "Do nothing, since no module contains the vectors of an adapter."
 
     def matrix(self, l, role, head, var, rows=1):
         "A matrix of block l, for one head or for all heads."

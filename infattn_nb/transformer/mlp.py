@@ -35,7 +35,7 @@ class Units(NamedTuple):
         return self._replace(ξ=[x[:, rows] for x in self.ξ])
 
 class Moments(NamedTuple):
-    "Second moments of infinitely many units and of their slopes, (b, s, s) each."
+    "Second moments of infinitely many units and of their derivatives, (b, s, s) each."
     K: np.ndarray # E unit·unitᵀ
     L: np.ndarray # a factor of K
     inverse: np.ndarray # the inverse factor

@@ -181,7 +181,7 @@ class Network(Part):
 
     @property
     def stays_random(self) -> bool:
-        "Whether weights stay random with many heads, by routers or shared keys."
+        "Whether weights stay random with many heads, due to routers or shared keys."
         shared = any(isinstance(b.attention, LatentAttention) for b in self.blocks)
         return shared or self.most_experts > 0
 
