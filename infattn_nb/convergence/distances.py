@@ -481,7 +481,7 @@ def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
     grid
         where to evaluate, any shape
     bins
-        nodes over the range of the samples
+        number of equally spaced nodes over the range of the samples
 
     Returns
     -------
@@ -518,9 +518,9 @@ def kde_kl(samples_p: ArrayLike, samples_q: ArrayLike) -> float:
     Parameters
     ----------
     samples_p
-        samples of the finite width, 1-d
+        samples of the law at finite width, a one-dimensional array
     samples_q
-        samples of the limit, 1-d
+        samples of the limit, a one-dimensional array
 
     Returns
     -------

@@ -60,7 +60,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
     layer
         Attention with var_q = var_k; scaling is not used
     width
-        n in [1, ∞]; for low-rank heads: heads·head_width or ∞
+        width n in [1, ∞]; for low-rank heads: heads·head_width or ∞
     size
         number of draws, an int or a shape
     rng
@@ -489,7 +489,7 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
     layer
         Attention with heads of any width; the limit has n×n heads
     width
-        n in [1, ∞]; for low-rank heads: heads·head_width or ∞
+        width n in [1, ∞]; for low-rank heads: heads·head_width or ∞
     i
         output; None = the last output whose kurtosis at this width is nearly the
         largest, by at most 4,096 draws (the last output if there are more than 724)

@@ -198,7 +198,7 @@ def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
     seq_len
         number of tokens, s
     slope
-        bias per token of distance, λ
+        decrease of a score per position of distance, λ
 
     Returns
     -------

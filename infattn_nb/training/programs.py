@@ -554,7 +554,8 @@ class Steps(Record):
         self.steps.append(Step(number, loss, outputs, watched, there))
 
     def ends(self):
-        if self.callback is not None and self.callback(self.steps[-1]) is True:
+        end = self.callback is not None and self.callback(self.steps[-1])
+        if isinstance(end, bool | np.bool_) and end: # Python's or NumPy's
             return True
         return self.patience is not None and self.stale()
 
@@ -678,7 +679,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         stop when the mean watched loss has not decreased for this many steps
     callback
         function that is called before each step with a record of the step's number,
-        losses, outputs and watched values; if it returns True (Python's, not NumPy's),
+        losses, outputs and watched values; if it returns True (Python's or NumPy's),
         the run ends
     dense
         use explicit matrices? None = where they are cheaper, or needed (Adam, Lion);

@@ -691,6 +691,8 @@ def test_callbacks_patience_and_watching():
         run.values(fs[3:])[..., 0], run.watched[:, -1], atol=1e-12
     )
     fit = partial(quiet, p, fs[:3], Y, width=32, size=1, rng=0, learning_rate=0.1)
+    run = fit(steps=20, callback=lambda s: s.loss.mean() < 0.9 * run.loss[:, 0].mean())
+    assert 0 < run.steps < 20
     path = fit(steps=20, watch=fs[3:]).watched[0]
     run = fit(steps=20, watch=fs[3:], y_watch=path[10], patience=5)
     assert run.watched_loss[0].argmin() == 10
