@@ -37,9 +37,9 @@ class Nonlinearity:
     name
         shown by `repr`
     order
-        d of Definition 2, ≥ 1; None = unknown
+        order d of Definition 2, ≥ 1; None = unknown
     constant
-        C of Definition 2, ≥ 0; None = unknown
+        constant C of Definition 2, ≥ 0; None = unknown
     bound
         sup |φ|, inf if there is none; None = unknown
     closed_form

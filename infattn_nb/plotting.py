@@ -79,7 +79,7 @@ def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> An
     y
         values of b networks, block by block, (b, points)
     x
-        x of the points; None = 1, 2, …
+        horizontal positions; None = 1, 2, …
     colour
         colour of matplotlib; None = the next colour
     label
@@ -118,7 +118,7 @@ def bold_dashes(ax, y, x=None, *, colour=None, label=None) -> None:
     y
         block by block, (points,)
     x
-        x of the points; None = 1, 2, …
+        horizontal positions; None = 1, 2, …
     colour
         colour of matplotlib; None = the colour of text
     label
@@ -143,7 +143,7 @@ def words_of(labels, seq_len) -> list[str]:
     labels
         a label per token; None = the numbers of the tokens
     seq_len
-        s, the number of labels
+        number of labels, s
 
     Returns
     -------

@@ -300,7 +300,7 @@ def row_overlap(seq_len: float, score_sd: float, correlation: float) -> float:
     seq_len
         number of tokens, a whole number
     score_sd
-        τ in (0, 50], of the independent scores of either row
+        standard deviation τ in (0, 50], of the independent scores of either row
     correlation
         correlation of the two scores of one token, in [−1, 1]; 1 gives E u, 0 gives 1/s
 

@@ -285,7 +285,7 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
     i
         output; the default is the last
     inflate
-        β ≥ 1; None = 1 + H^(−3/4)/2, so that the weights vary little
+        factor β ≥ 1; None = 1 + H^(−3/4)/2, so that the weights vary little
     draws
         number of draws of the scores
     rng

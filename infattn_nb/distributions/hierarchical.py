@@ -1044,9 +1044,9 @@ class ConditionalGaussian(HierarchicalGaussian):
     Parameters
     ----------
     means
-        m, (dim, n)
+        means m, (dim, n)
     factors
-        L, lower triangular, (dim, dim, n)
+        factors L, lower triangular, (dim, dim, n)
     weights
         of the draws, (n,), with sum one
     known

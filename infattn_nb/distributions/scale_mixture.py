@@ -411,7 +411,7 @@ class ScaleMixture(LawWithErrors):
         Parameters
         ----------
         variances
-            v ≥ 0, shape (m,): draws, or nodes of a quadrature
+            variances v ≥ 0, shape (m,): draws, or nodes of a quadrature
         weights
             (m,), of the nodes, summing to one; None = draws, 1/m each
         sample
@@ -615,7 +615,7 @@ class ScaleMixture(LawWithErrors):
         Parameters
         ----------
         order
-            k ≥ 0, an integer
+            order k ≥ 0, an integer
         loc
             a number or an array
         scale
@@ -1228,9 +1228,9 @@ class LocationMixture(LawWithErrors):
         Parameters
         ----------
         means
-            m, (M,)
+            means m, (M,)
         variances
-            v, not negative, (M,)
+            variances v, not negative, (M,)
         weights
             not negative, (M,), with sum one
         nearby

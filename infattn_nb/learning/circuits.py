@@ -363,17 +363,17 @@ class CircuitDescent(DescentEstimator):
         "squared" (half the sum of squares), "logistic", "softmax", or an object with
         value(f, y) → (networks,) and gradient(f, y) → f's shape
     learning_rate
-        η, for standard normal weights (NTK parametrization); None: a rate is found at
-        which no network diverges
+        rate η for standard normal weights (NTK parametrization); None: a rate is
+        found at which no network diverges
     max_iter
         largest number of steps
     momentum
         in [0, 1), as in torch's SGD
     weight_decay
-        λ, in [0, ∞), of every trained matrix; 0 if `norm` is not None
+        rate λ of decay, in [0, ∞), of every trained matrix; 0 if `norm` is not None
     temperature
-        T, in [0, ∞): Langevin noise of variance 2ηT in every step; 0 if `norm` is not
-        None
+        temperature T, in [0, ∞): Langevin noise of variance 2ηT in every step; 0 if
+        `norm` is not None
     batch_size
         sequences in a mini-batch; its gradient is scaled to all sequences; None = all
     batches

@@ -42,7 +42,7 @@ class AttentionDescent(DescentEstimator):
         σ_V²σ_O², in [0, ∞); W_V W_O has the factor σ_Vσ_O/√m, with standard normal
         entries
     head_width
-        m, width of queries, keys and values of every head, a whole number in [1, ∞]
+        width m of queries, keys and values of every head, a whole number in [1, ∞]
     readout
         position that is read out, from the end if negative; "mean": the mean over
         positions
@@ -52,16 +52,16 @@ class AttentionDescent(DescentEstimator):
         "squared" (half the sum of squares), "logistic", "softmax", or an object with
         value(f, y) → (networks,) and gradient(f, y) → f's shape
     learning_rate
-        η, for standard normal weights (NTK parametrization); None: a rate is found at
-        which no network diverges
+        rate η for standard normal weights (NTK parametrization); None: a rate is
+        found at which no network diverges
     max_iter
         largest number of steps
     momentum
         in [0, 1), as in torch's SGD
     weight_decay
-        λ, in [0, ∞); λ = temperature gives the prior's variances
+        rate λ of decay, in [0, ∞); λ = temperature gives the prior's variances
     temperature
-        T, in [0, ∞): Langevin noise of variance 2ηT in every step
+        temperature T, in [0, ∞): Langevin noise of variance 2ηT in every step
     batch_size
         sequences in a mini-batch; its gradient is scaled to the sum over all sequences;
         None = all

@@ -61,7 +61,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     scaling
         "sqrt", or "linear", which has uniform weights at infinite width
     width
-        n, a whole number in [1, ∞]
+        width n, a whole number in [1, ∞]
     optimizer
         "evidence": choose `var_qk`, `var_vo`, `alpha` by maximising the evidence,
         starting from the given values; None: keep them

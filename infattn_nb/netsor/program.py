@@ -316,7 +316,7 @@ class Program:
         scale
             factor s
         cap
-            c > 0; None: no cap
+            bound c > 0; None: no cap
         bias
             β, V numbers: program.parameter(size=V, rows=0)
 
@@ -659,7 +659,7 @@ class Program:
         kind
             "layer": mean and variance; "rms": second moment only
         eps
-            ε ≥ 0, added to the variance
+            number ε ≥ 0, added to the variance
         """
         h, = self.own(Vector, [h], "h")
         checks.choice(kind, "kind", ("layer", "rms"))

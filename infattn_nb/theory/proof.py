@@ -37,7 +37,7 @@ def averaged_constant(order: float, constant: float, moment: float) -> float:
     order
         order of the function, d
     constant
-        C of ψ in all its arguments
+        constant C of ψ in all its arguments
     moment
         M = E‖Z^g‖^(d−1), or ‖p‖^(d−1); 1 for d = 1
 
@@ -81,7 +81,7 @@ def gaussian_mean(psi: Any, v: ArrayLike) -> np.ndarray:
     Parameters
     ----------
     psi
-        ψ of one argument: a function, a Nonlinearity, or its name
+        function ψ of one argument: a function, a Nonlinearity, or its name
     v
         variances ≥ 0, any shape
 
@@ -166,7 +166,7 @@ def split(layer: Attention, psi: Any, f: Callable, df: Callable,
     df
         its derivative (a wrong derivative gives larger errors, but no bias)
     width
-        n, a whole number
+        width n, a whole number
     i
         output; the default is the last
     draws

@@ -48,7 +48,7 @@ def averages(program: Program, psi: Any, h: Vectors, width: float, *,
     h
         vector, or list of k vectors
     width
-        n, a whole number
+        width n, a whole number
     size
         number of networks
     rng
@@ -123,7 +123,7 @@ def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *
     at
         scores at which to evaluate, (m, r)
     width
-        n, a whole number
+        width n, a whole number
     size
         number of networks
     rng

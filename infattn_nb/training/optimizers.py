@@ -185,7 +185,7 @@ class SGD(Optimizer):
     nesterov
         use Nesterov's momentum?
     weight_decay
-        λ ≥ 0, or {matrix or trained vectors, or their name: λ}
+        rate λ ≥ 0, or {matrix or trained vectors, or their name: λ}
     """
     momentum: float = 0.
     nesterov: bool = False
@@ -268,7 +268,7 @@ class Adam(Optimizer):
     eps
         number ε ≥ 0 added to the denominator
     weight_decay
-        λ ≥ 0, or {matrix or trained vectors, or their name: λ}; AdamW shrinks the
+        rate λ ≥ 0, or {matrix or trained vectors, or their name: λ}; AdamW shrinks the
         weights, Adam adds λ times the weights to the gradient
     """
     betas: tuple[float, float] = (.9, .999)
@@ -316,7 +316,7 @@ class Muon(Optimizer):
     betas, eps
         β₁, β₂ and ε of AdamW for vectors
     weight_decay
-        λ ≥ 0, or {matrix or trained vectors, or their name: λ}
+        rate λ ≥ 0, or {matrix or trained vectors, or their name: λ}
     """
     momentum: float = 0.
     nesterov: bool = False
@@ -364,7 +364,7 @@ class Lion(Optimizer):
     betas
         β₁ of the sign and β₂ of the momentum, in [0, 1)
     weight_decay
-        λ ≥ 0, or {matrix or trained vectors, or their name: λ}; decoupled
+        rate λ ≥ 0, or {matrix or trained vectors, or their name: λ}; decoupled
     """
     betas: tuple[float, float] = (.9, .99)
     column = "adam"

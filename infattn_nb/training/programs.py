@@ -618,8 +618,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     steps
         number of steps
     learning_rate
-        η, for standard normal weights (NTK parametrization, equivalent to torch's SGD
-        with rate ησ²/c for a matrix with c columns); for Muon the step relative to
+        rate η for standard normal weights (NTK parametrization, equivalent to torch's
+        SGD with rate ησ²/c for a matrix with c columns); for Muon the step relative to
         the spectral norm; None = a stable rate for gradient descent, otherwise the
         optimizer's usual rate, halved while more than half of the networks diverge
     optimizer

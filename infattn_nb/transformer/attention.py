@@ -294,14 +294,14 @@ class SelfAttention(AttentionBranch, AttentionSpec):
     qk_norm
         norm of every query and key, before the rotation
     softcap
-        c > 0: capped scores lie between −c and c
+        bound c > 0: capped scores lie between −c and c
     score_scale
         factor of the scores, in addition to 1/√m
     joint_norm
         True: one norm extends over the queries (keys) of all heads, as in OLMo 2
     clip
-        c > 0: coordinates of queries, keys and values beyond ±c become ±c, before the
-        rotation and after a norm, as in OLMo and DBRX. Heads of infinite width then
+        bound c > 0: coordinates of queries, keys and values beyond ±c become ±c, before
+        the rotation and after a norm, as in OLMo and DBRX. Heads of infinite width then
         have no backward pass
     buckets
         bucket of each pair of tokens, integers (s, s): each head has a number for each

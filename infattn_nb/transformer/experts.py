@@ -268,9 +268,9 @@ class Experts(Branch):
     Parameters
     ----------
     experts
-        m, the number of experts
+        number of experts, m
     chosen
-        k in [1, m], experts for each token
+        number of experts for each token, k in [1, m]
     mlp
         one of the experts; all have the same size and matrices of their own
     gate
@@ -289,8 +289,8 @@ class Experts(Branch):
     var_sr
         fan-in × variance of an entry of the vector of this score
     power
-        p > 0: for the gate "chosen", the exponentials of the logits are divided by
-        their p-norm, as in DBRX; 1: by their sum
+        exponent p > 0: for the gate "chosen", the exponentials of the logits are
+        divided by their p-norm, as in DBRX; 1: by their sum
     factor
         number in (0, ∞) by which all weights are multiplied
     groups, chosen_groups

@@ -56,7 +56,7 @@ class LatentAttention(AttentionBranch):
     heads
         number of heads
     keys
-        r, rank of the latent of keys and values
+        rank r of the latent of keys and values
     queries
         rank of the latent of the queries; None = queries are made from the token
     head_width

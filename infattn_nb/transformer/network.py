@@ -87,7 +87,7 @@ class Transformer(Network):
         cov, mean
             covariance and mean of the embeddings, (s, s) and (s,), as in `Transformer`
         layers
-            L, the number of blocks
+            number of blocks, L
         heads
             number of heads, H
         head_width
@@ -97,7 +97,7 @@ class Transformer(Network):
         kind
             "layer" (LayerNorm, subtracts the mean) or "rms" (RMSNorm)
         eps
-            ε ≥ 0, added to the variance
+            number ε ≥ 0, added to the variance
         activation
             φ: a Nonlinearity, or its name ("gelu", "gelu_new", "silu", "relu", …), or
             the function or module of torch
