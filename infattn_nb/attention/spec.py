@@ -53,7 +53,7 @@ class AttentionSpec(Masked):
     heads
         number of heads H, in [1, ∞]
     head_width
-        m, the columns of a head's W_Q: a number, np.inf, None = n/H, or "full" = n
+        number m of columns of a head's W_Q, np.inf, None = n/H, or "full" = n
     scaling
         "sqrt": scores QKᵀ/√m, "linear": QKᵀ/m
     var_q
@@ -97,7 +97,7 @@ class AttentionSpec(Masked):
 
     def weighed(self, x: np.ndarray, axis: int,
                 some: slice = slice(None)) -> np.ndarray:
-        """Multiply each head's part of x by its σ_O over the root mean square of all.
+        """Multiply the part of each head in x by its σ_O over the rms of all σ_O.
 
         x is unchanged if all heads have the same σ_O.
 

@@ -1167,7 +1167,7 @@ def beside_fixed(cov, # covariance of the drawn embeddings, (s, s)
                  texts, # labels of each text
                  positions, # a row for each position, (length, n), or one for each text
                 ): # dict: cov, mean and random_embeddings of a Network
-    "Add positions that are not drawn to the embeddings."
+    "Add fixed positions, which are not random, to the embeddings."
     several = positions if isinstance(positions, list) else [positions]*len(texts)
     rows = np.concatenate([table[:len(text)] for table, text in zip(several, texts)])
     μ = rows.mean(1)

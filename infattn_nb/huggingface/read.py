@@ -81,7 +81,7 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
         names (* = number of the block). Keys are letters of the matrices in one
         tensor, "qkv", "o", "1" (to the hidden units), "2" (to the output), "3" (to a
         gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (gains); "head"
-        (the layer of the logits, found by itself under the usual names); "word",
+        (the layer of the logits, found automatically under its usual names); "word",
         "position", "type" (embeddings; positions that are a buffer or not a random
         draw are used as they are); "branch_scale", "skip_scale" (factors of residual
         sums, one number in each block)

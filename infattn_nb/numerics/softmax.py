@@ -20,7 +20,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
     x
         scores, an array
     axis
-        the axis that sums to one
+        the axis along which the weights sum to one
 
     Returns
     -------
@@ -55,9 +55,9 @@ def below_top(x, axis):
 # %% ../../nbs/numerics/softmax.ipynb #sm-through
 def through_softmax(A, # weights
                     d, # a change of the scores, or the gradient with respect to A
-                    axis=-1, # the axis that sums to one
+                    axis=-1, # the axis along which the weights sum to one
                     out=None, # array for the result, may be d
-                   ): # the change of A, or the gradient with respect to the scores
+                   ): # the first-order change of A, or the gradient of the scores
     r"$A\circ(d-\sum A\circ d)$, the product of d with a symmetric matrix."
     if axis == -1: # short rows take longer to sum
         sums = np.einsum("...s,...s->...", A, d)[..., None]
