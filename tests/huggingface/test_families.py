@@ -13,6 +13,7 @@ import pytest
 from conftest import large, least_p, nightly
 
 from infattn_nb import Rotary, from_config
+from infattn_nb.huggingface import families_table
 
 FOLDER = Path(__file__).parents[1] / "data" / "families"
 CONFIGS = json.loads((FOLDER / "configs.json").read_text(encoding="utf-8"))
@@ -189,3 +190,18 @@ def test_positions_behind_padding_start_at_two():
     assert len(from_config(small, 6).cov) == 6
     with pytest.raises(ValueError, match="6"):
         from_config(small, 7)
+
+
+def test_words_of_the_table():
+    rows = families_table()
+    said = {
+        "gpt2": ("learned", "plain", "causal"),
+        "bert": ("learned", "plain", "bidirectional"),
+        "llama": ("rotary", "gated", "causal"),
+        "bloom": ("ALiBi", "plain", "causal"),
+        "t5": ("buckets", "either", "both"),
+        "marian": ("sines", "plain", "both"),
+        "mpnet": ("learned", "plain", "bidirectional"),
+    }
+    for name, words in said.items():
+        assert tuple(rows.loc[name, ["positions", "mlp", "attention"]]) == words, name

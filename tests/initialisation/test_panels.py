@@ -3,11 +3,12 @@
 import re
 from html.parser import HTMLParser
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from report_cases import small
 
-from infattn_nb.initialisation.panels import PANELS
+from infattn_nb.initialisation.panels import PANELS, Entropies
 
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
@@ -32,6 +33,13 @@ def test_what_is_drawn_are_the_gradients(silent):
         g.plot(what="stream").lines[0].get_ydata(),
         np.trace(g.gram, axis1=-2, axis2=-1).mean(0),
     )
+
+
+def test_both_thresholds_of_attention_are_drawn(report, silent):
+    _, ax = plt.subplots()
+    report.panels[PANELS.index(Entropies)].draw(ax)
+    dotted = [x.get_ydata()[0] for x in ax.lines if x.get_linestyle() == ":"]
+    assert dotted == [report.thresholds.min_entropy, report.thresholds.max_entropy]
 
 
 # A report as one HTML page

@@ -204,6 +204,16 @@ def test_numbers_with_their_range():
     assert range_by_seed(quantity("spread"), d) is None
 
 
+def test_a_range_stays_within_what_a_quantity_can_be():
+    "The ratio of the largest gradient to the smallest, over blocks, is at least one."
+    seeds = np.random.SeedSequence(0).spawn(8)
+    ranges = [
+        range_by_seed(quantity("depth"), drawn(SMALL, np.inf, 4, seed))
+        for seed in seeds
+    ]
+    assert min(low for low, _ in ranges) == 1.0
+
+
 def test_dead_matrices_are_dead():
     "Exactly none: in torch's sense, and not merely little."
     t = Transformer.uniform(np.eye(4), layers=3, heads=2, var_o=0.0, var_2=0.0)

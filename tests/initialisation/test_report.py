@@ -372,7 +372,8 @@ def test_built_in_shapes_are_the_real_ones():
 def test_what_is_drawn_is_the_chain(silent):
     t = small(var_q=4.0)
     c = t.chain(32, 70, 0, scores=True)
-    ax = c.plot(beside=t.kernel(64, 1))
+    ax = c.plot(beside=t.kernel(64, 1), beside_label="many heads")
+    assert ax.get_legend().get_texts()[-1].get_text() == "many heads"
     thin, bold, dashed = ax.collections[0].get_segments(), *ax.lines
     alike = c.cosine[..., *np.triu_indices(6, 1)].mean(-1)
     assert len(thin) == 60  # of seventy
