@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 from circuits import induction
 from explicit import drawn, in_numpy, in_torch
+from scipy.stats import sem
 from stored import DATA, store
 
 from infattn_nb import AssumptionWarning, Program, Transformer, train
@@ -211,9 +212,9 @@ def scaling(name, p, n, rate):
 SCALINGS = "standard", "NTK", "muP", "Muon", "Muon, readout/√n"
 
 
-def coordinate_row(name, n, seed=0, networks=4, steps=1, rate=0.2):
+def coordinate_row(name, n, seed=0, networks=16, steps=1, rate=0.2):
     """Of an MLP with three hidden layers: how far one step moves the last hidden layer
-    (rms per coordinate) and the output.
+    (rms per coordinate) and the output, with standard errors.
     """
     p = Program()
     R = p.readout(var=1 / n if name in READ else 1.0)
@@ -234,15 +235,16 @@ def coordinate_row(name, n, seed=0, networks=4, steps=1, rate=0.2):
         )
     except ValueError:
         return dict(scaling=name, n=n, seed=seed, hidden=np.inf, output=np.inf)
-    moved = run.values(gs[0]) - run.values(gs[0], "start")
-    change = run.outputs[:, -1] - run.outputs[:, 0]
-    return dict(
-        scaling=name,
-        n=n,
-        seed=seed,
-        hidden=np.sqrt((moved**2).mean()),
-        output=np.sqrt((change**2).mean()),
+    changes = dict(
+        hidden=run.values(gs[0]) - run.values(gs[0], "start"),
+        output=run.outputs[:, -1] - run.outputs[:, 0],
     )
+    row = dict(scaling=name, n=n, seed=seed)
+    for key, change in changes.items():
+        squares = (change**2).reshape(networks, -1).mean(1)
+        row[key] = squares.mean() ** 0.5
+        row[f"{key}_error"] = sem(squares) / (2 * row[key])
+    return row
 
 
 # -- (d) induction: do MLPs help?
