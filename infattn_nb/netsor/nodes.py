@@ -317,7 +317,7 @@ _without(Vector, "rmatmul",
 # %% ../../nbs/netsor/nodes.ipynb #1f2560f4
 @node
 class GVar(Vector, form=True):
-    "Gaussian vectors, the sources of randomness: they have no other rules."
+    "Gaussian vectors, inputs and products; their values are drawn."
     gaussian = True
 
     def value(self, vectors: list, scores: list) -> Any:

@@ -465,7 +465,7 @@ class PassPlan:
         return W.gain if isinstance(W, Parameter) else self.var(W)/self.shapes[W][1]
 
     def draw_inputs(self, inputs, b, rng): # {initial stack: (b, k, m)}
-        "Draws of initial vectors; under µP an untied head has the size it has at base."
+        "Draws of initial vectors; under µP an untied head has its size at base width."
         found = draw_inputs(inputs, self.n, b, rng)
         for h in inputs:
             if self.widening != 1 and self.program.kinds.get(h) == "untied head":

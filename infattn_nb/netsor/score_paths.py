@@ -281,7 +281,7 @@ class Batch:
         return self._of_two_stacks(self.moments, self._moment, X, Y)
 
     def centred(self, X, Y): # (P or 1, k, l), or None
-        "Cov(Z^X, Z^Y) given the scores; large means leave its digits alone."
+        "Cov(Z^X, Z^Y) given the scores, accurate also for large means."
         return self._of_two_stacks(self.covs, self._fill, X, Y)
 
     def _of_two_stacks(self, known, make, X, Y):

@@ -578,7 +578,7 @@ def forked(block): # NetworkBlock
     return block._replace(networks=Ensemble(copy, states))
 
 def last_look(problem, blocks, record): # [NetworkBlock, …]
-    "Evaluate after the last step, with mini-batches on copies of the networks."
+    "Evaluate after the last step; with mini-batches, on copies of the networks."
     copies = blocks if problem.batches.whole else [forked(b) for b in blocks]
     seen = look_at(problem, copies, record)
     pairs = zip(blocks, seen)
