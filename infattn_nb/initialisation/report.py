@@ -730,7 +730,7 @@ def report(transformer: Transformer, width: float | None = None,
     width. Gradients are norms of torch's `.grad` of each tensor. There is a
     sentence for each quantity that a scan uses (for `dead` and `even` only beyond
     their thresholds). If a threshold is crossed, a few factors of branches or scores
-    are tried, and the one closest to one that suffices is stated.
+    are tried, and the factor closest to 1 that suffices is stated.
 
     The report also states the loss of a language model's head before the first step.
     If the first attention layer is a layer of the theorem (without rotary positions,

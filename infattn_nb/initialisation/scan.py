@@ -305,8 +305,8 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     """Evaluate a network over a grid of scales and depths.
 
     Every cell is judged by the quantity of a report that is worst relative to its
-    threshold. Repeated values are run once. If a scan takes longer than five seconds,
-    there is a warning before it starts.
+    threshold. Repeated values are run once. If a scan is expected to take longer than
+    five seconds, there is a warning before it starts.
 
     Parameters
     ----------

@@ -227,7 +227,7 @@ class Block(Part):
         return self.bare_attention and branches[0] is self.attention
 
     def seen(self, branches: list[Any]) -> np.ndarray | None:
-        """Numbers of the tokens that these branches receive; None = all.
+        """Indices of the tokens that these branches receive; None = all.
 
         Parameters
         ----------

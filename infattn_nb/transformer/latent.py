@@ -371,7 +371,7 @@ class LatentAttention(AttentionBranch):
         Parameters
         ----------
         seq_len
-            tokens
+            number of tokens
         n
             width, in [1, ∞]
         """

@@ -343,7 +343,7 @@ class Projection(Part):
     Parameters
     ----------
     width
-        width of the embeddings over the width of the stream, above 0
+        width of the embeddings divided by the width of the stream, above 0
     var
         fan-in × variance of an entry of the matrix
     """
