@@ -142,7 +142,7 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
     return min(found, key=itemgetter(0), default=(1., None))[1]
 
 # %% ../../nbs/initialisation/measured.ipynb #rpalone
-DRAWS = 2**15 # number of draws from each of the two laws
+DRAWS = 2**15 # from each of the two laws; errors of tails are about a tenth
 
 def first_layer(t, n, seed) -> dict | None: # None: not the layer of the theorem
     "The numbers of `limit_error` for the first attention layer, from draws."
@@ -160,5 +160,5 @@ def first_layer(t, n, seed) -> dict | None: # None: not the layer of the theorem
     wide = replace(layer, head_width="full")
     laws = [x.law(width).marginal(0, DRAWS, stream)
             for x, width, stream in zip((layer, wide), (n, np.inf), seed.spawn(2))]
-    pairs = beside_gaussian(*laws) # the draws determine the two digits that are shown
+    pairs = beside_gaussian(*laws)
     return {name: x for name, (x, _) in pairs.items()} | dict(tokens=s)

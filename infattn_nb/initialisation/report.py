@@ -164,13 +164,15 @@ def _no_width(m):
     return "gradients vanish at every width"
 
 def _first_layer_said(x): # result of first_layer
+    def two(ratio): # two digits, the second of which is uncertain
+        return f"{float(f'{ratio:.2g}'):,g}"
     if x is not None:
         yield Verdict("limit", "·", "the first attention layer on its own, with "
                       f"{counted(x['tokens'], 'independent token')}: excess kurtosis "
                       f"{x['kurtosis']:.2g}, of which {x['limit kurtosis']:.1g} "
                       f"({x['share']:.0%}) remains in the limit; the tail beyond 6 sd "
-                      f"is {x['beyond 6 sd']:.3g} times that of a Gaussian, and "
-                      f"{x['limit beyond 6 sd']:.3g} times in the limit")
+                      f"is {two(x['beyond 6 sd'])} times that of a Gaussian, and "
+                      f"{two(x['limit beyond 6 sd'])} times in the limit")
 
 # %% ../../nbs/initialisation/report.ipynb #rp-dead
 def dead_said(t, d): # a Transformer, a Diagnosis -> (tensors, why)
@@ -730,7 +732,7 @@ def report(transformer: Transformer, width: float | None = None,
     width. Gradients are norms of torch's `.grad` of each tensor. There is a
     sentence for each quantity that a scan uses (for `dead` and `even` only beyond
     their thresholds). If a threshold is crossed, a few factors of branches or scores
-    are tried, and the one closest to one that suffices is stated.
+    are tried, and the factor closest to 1 that suffices is stated.
 
     The report also states the loss of a language model's head before the first step.
     If the first attention layer is a layer of the theorem (without rotary positions,

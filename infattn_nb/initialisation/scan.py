@@ -305,8 +305,8 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     """Evaluate a network over a grid of scales and depths.
 
     Every cell is judged by the quantity of a report that is worst relative to its
-    threshold. Repeated values are run once. If a scan takes longer than five seconds,
-    there is a warning before it starts.
+    threshold. Repeated values are run once. If a scan is expected to take longer than
+    five seconds, there is a warning before it starts.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     layers
         numbers of blocks, multiples of the period of the blocks; None = no change
     embeddings
-        factors of the embeddings (for example, GPT-2's embeddings, of size .02, are
+        factors of the embeddings (for example, GPT-2's embeddings, of size 0.02, are
         small compared with the outputs of its first branches)
     rules
         names of rules for comparison, as in with_rule; () = none

@@ -28,7 +28,7 @@ class Adapters(Part):
     Parameters
     ----------
     rank
-        rank r, the number of rows of A, at most the rows and columns of W
+        rank r, the number of rows of A, at most the smaller dimension of W
     alpha
         α > 0, which scales the product BA
     on

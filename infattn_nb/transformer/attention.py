@@ -76,7 +76,7 @@ class Rotary(Part):
         of `base`
     table
         the angles themselves, a row for each position, (positions, pairs), for
-        example by the rows and columns of the patches of an image
+        example computed from the rows and columns of the patches of an image
     """
     base: float = 1e4
     share: float = 1.
@@ -96,7 +96,7 @@ class Rotary(Part):
 
     @classmethod
     def of_patches(cls, frequencies: ArrayLike, grid: tuple, before: int) -> "Rotary":
-        """Rotation by rows and columns of the centres of patches, in units of ±1.
+        """Rotation by the row and column of each patch, with centres scaled to (−1, 1).
 
         Parameters
         ----------

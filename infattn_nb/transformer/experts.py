@@ -262,8 +262,8 @@ class Experts(Branch):
 
     The output of token i is $\sum_eg_{ie}\,\mathrm{MLP}_e(x_i)$. The weights g are a
     function of the logits $z_{ie}=n^{-1/2}\langle w_e,x_i\rangle$, and zero for all
-    experts but k. With the gate "input" it is $\sum_e\mathrm{MLP}_e(g_{ie}x_i)$, a sum
-    over the chosen experts.
+    experts but k. With the gate "input" the output is
+    $\sum_e\mathrm{MLP}_e(g_{ie}x_i)$, a sum over the chosen experts.
 
     Parameters
     ----------

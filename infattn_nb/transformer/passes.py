@@ -585,7 +585,7 @@ class Chain(ByBlock):
         Parameters
         ----------
         i, j
-            numbers of the two texts, in their order; they may be equal
+            numbers of the two texts, from 0 in their order; they may be equal
         """
         several = self._labels.max() + 1
         places = [np.flatnonzero(self._labels == checks.output(k, several, name))
