@@ -52,7 +52,7 @@ def _cheapest_first(names, samples):
 # %% ../../nbs/paper/command.ipynb #77ccdf8b
 def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
               samples: Any = None, rng: int = 0, verbose: bool = False) -> Any:
-    """Compute the paper's figures into `out`; existing figures are kept.
+    """Compute the paper's figures into `out`; unchanged existing figures are kept.
 
     Parameters
     ----------

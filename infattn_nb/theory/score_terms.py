@@ -170,7 +170,8 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
     AssumptionError
         if the theorem excludes the program
     ValueError
-        for linear scores, scores of a second layer, or scores of low-rank heads
+        for linear scores, for inputs that are functions of a score, query or key, and
+        for scores of low-rank heads
     """
     pairs = _pairs(_first_layer_scores(program, scores))
     n = checks.width(width)

@@ -51,7 +51,7 @@ def attention_mlp(cov: ArrayLike, *, texts: Sequence[Sequence[int]] | None = Non
     activation
         φ: a Nonlinearity, its name, or a function
     var_q, var_k
-        variances of queries and keys
+        σ_Q² and σ_K², n times the variance of an entry of WQ and of WK
 
     Returns
     -------
@@ -347,7 +347,7 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
     activation
         φ, twice differentiable: a Nonlinearity, its name, or a function
     var_q, var_k
-        variances of queries and keys
+        σ_Q² and σ_K², n times the variance of an entry of WQ and of WK
     steps
         number of steps of gradient descent
     learning_rate
