@@ -428,6 +428,8 @@ def _positions(family):
     "How positions enter the model."
     if family.rotary is True:
         return "rotary"
+    if family.rotary: # an entry of the config decides
+        return "learned or rotary"
     if family.alibi:
         return "ALiBi"
     if family.waves:

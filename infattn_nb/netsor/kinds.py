@@ -112,7 +112,8 @@ class Linear(Sum):
     letter = "z"
 
     def said(self, args: list[str], scores: list[str]) -> str:
-        coefs = ("" if c == 1 else f"{c:.4g} " for c in map(float, self.coefs))
+        signs = {1.: "", -1.: "-"}
+        coefs = (signs.get(c, f"{c:.4g} ") for c in map(float, self.coefs))
         terms = (c + name for c, name in zip(coefs, args, strict=True))
         return f"= {' + '.join(terms)}".replace("+ -", "- ")
 

@@ -125,6 +125,7 @@ def test_limit(t):
 def test_warns_of_averages():
     p = Program()
     (h,) = p.inputs([[1.0]])
+    assert repr(2 * h - h + h) == "z3 = z2 + u1" and "z2 = z1 - u1" in repr(p)
     assert "r1 = LayerNorm(u1)" in repr(p.normalize(h))
     assert "RMSNorm" in repr(p.normalize(h, "rms"))
     finding, _ = p.check(strict=False)
