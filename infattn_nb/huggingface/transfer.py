@@ -551,7 +551,8 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
     parametrization
         "standard", "ntk" or "mup"
     learning_rate
-        rate η; None = .1 for SGD, .02 for Muon, .003 for Adam and AdamW, .0001 for Lion
+        rate η; None = 0.1 for SGD, 0.02 for Muon, 0.003 for Adam and AdamW, 0.0001 for
+        Lion
     steps
         number of steps, at least 1
     size
