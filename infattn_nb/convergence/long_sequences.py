@@ -207,7 +207,7 @@ def entropy(seq_len: int, score_sd: float, mesh: Mesh = FINE_MESH
     seq_len
         number of tokens, 2 ≤ s ≤ 2²⁰
     score_sd
-        standard deviation of a score, τ in (0, 100]
+        standard deviation of a score, τ in (0, 100]; above 20 it takes minutes
     mesh
         grids on which blocks are merged
 
