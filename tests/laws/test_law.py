@@ -268,6 +268,24 @@ def test_accuracy_goal(heads):
     assert (error < 1e-5 * value).all()
 
 
+@pytest.mark.parametrize("heads", [1, 8])
+@pytest.mark.parametrize("score_sd", nightly([0.3, 3, 10], 0.3, 3))
+@pytest.mark.parametrize(
+    "cov",
+    [
+        np.array([[2, 0.5, -0.3], [0.5, 1, 0.2], [-0.3, 0.2, 1]]),
+        pytest.param(0.7 * np.eye(16) + 0.3, marks=pytest.mark.long),
+    ],
+    ids=["three tokens", "16 tokens"],
+)
+def test_eight_digits_up_to_six_standard_deviations(cov, score_sd, heads):
+    "Two other tests compare stated errors with true ones."
+    layer = Attention(Tokens(len(cov), identity, cov), heads, var_q=score_sd**2)
+    law = layer.law().marginal(-1)
+    value, error = law.sf(np.arange(7) * law.std(), return_error=True)
+    assert (error < 1e-8 * value).all()
+
+
 def check_law(law):
     "Everything that makes a law a law."
     sd = law.std()
