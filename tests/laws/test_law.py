@@ -269,7 +269,7 @@ def test_accuracy_goal(heads):
 
 
 @pytest.mark.parametrize("heads", [1, 8])
-@pytest.mark.parametrize("score_sd", nightly([0.3, 3, 10], 0.3, 3))
+@pytest.mark.parametrize("score_sd", nightly([0.3, 3, 10], 3, 10))
 @pytest.mark.parametrize(
     "cov",
     [
