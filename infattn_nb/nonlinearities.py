@@ -730,8 +730,9 @@ def slope_moments(phi, cov):
         $\mathbb{E}[\phi''(Z_i)\phi(Z_j)]$ in the sense of distributions: by Stein's
         lemma $\mathbb{E}[\phi'(Z_i)\phi(Z_j)Z_k] = α_{ij}Σ_{ik} + β_{ij}Σ_{jk}$.
         For piecewise linear φ with one kink there are closed forms. Otherwise Hermite
-        series are used, with errors of about $10^{-11}$ for smooth φ and about
-        $10^{-3}$ for a clip. For `step` both are zero, as its derivative is in torch.
+        series are used, with errors of about $10^{-11}$ for smooth φ at variances
+        of order one, and of up to $5\cdot10^{-3}$ for a clip. For `step` both are zero,
+        as its derivative is in torch.
     """
     a = np.diagonal(cov, axis1=-2, axis2=-1)
     if isinstance(phi.derivative, Bent):

@@ -70,7 +70,7 @@ def ink() -> str:
 MOST_LINES = 60 # thin lines
 
 def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> Any:
-    """Draw networks as thin lines and their mean as a bold line; return its colour.
+    """Draw networks as thin lines and their mean as a bold line; return the colour.
 
     Parameters
     ----------

@@ -446,8 +446,9 @@ def warn(message, # text, or a Warning
     warnings.warn(message, kind, stacklevel=level)
 
 def memory_of_the_machine(root=Path("/")): # bytes
-    """The memory that this process may use: the least of the machine's, the control
-    group's (in containers) and the process's own limit; 8 TiB if none is known."""
+    """The memory that this process may use: the smallest of the machine's memory, the
+    limits of control groups (in containers) and the process's own limit; 8 TiB if
+    none is known."""
     found = [_installed(), *_of_control_groups(root), _of_process()]
     return min((x for x in found if x), default=2**43)
 

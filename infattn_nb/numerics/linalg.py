@@ -283,7 +283,7 @@ def without_zeros(L):
     return L[:, L.any(0)]
 
 def centred(K):
-    "The covariance of differences from the mean; zero if it is only rounding errors."
+    "The covariance of differences from the mean; 0 if only rounding errors are left."
     P = np.eye(len(K)) - 1/len(K)
     C = P @ K @ P
     return np.where(abs(C).max() > 1e-13*abs(K).max(), C, 0.)

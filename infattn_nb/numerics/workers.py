@@ -28,7 +28,7 @@ _choice: ContextVar[tuple] = ContextVar("choice", default=(None, 0)) # and its p
 
 @contextmanager
 def parallel(workers: Executor | int | None) -> Iterator[None]:
-    """Choose the workers: `with parallel(4): y = law.rvs(10**7)`; y stays the same.
+    """Choose the workers of a block, `with parallel(4): …`; its results stay the same.
 
     Parameters
     ----------
