@@ -602,7 +602,7 @@ class Program:
         return self._record(Attend(self, (V,), length, rows, weights, scores, seen))
 
     def route(self, scores: Scores, stacks: Any, weights: Callable = softmax) -> Vector:
-        r"""Row i averages the i-th rows of several stacks, with weights of row i of P.
+        r"""Row i is a sum of the i-th rows of several stacks, weighted by row i of P.
 
         A mixture of experts is of this form: each stack is the output of one expert.
 
