@@ -429,7 +429,7 @@ def _positions(family):
     if family.rotary is True:
         return "rotary"
     if family.rotary: # an entry of the config decides
-        return "learned or rotary"
+        return "either"
     if family.alibi:
         return "ALiBi"
     if family.waves:

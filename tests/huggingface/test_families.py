@@ -202,7 +202,7 @@ def test_words_of_the_table():
         "t5": ("buckets", "either", "both"),
         "marian": ("sines", "plain", "both"),
         "mpnet": ("learned", "plain", "bidirectional"),
-        "esm": ("learned or rotary", "plain", "bidirectional"),
+        "esm": ("either", "plain", "bidirectional"),
     }
     for name, words in said.items():
         assert tuple(rows.loc[name, ["positions", "mlp", "attention"]]) == words, name
