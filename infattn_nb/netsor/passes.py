@@ -324,7 +324,7 @@ class Pull(NamedTuple):
 
     @property
     def window(self):
-        "For a node that mixes rows: what is read of its argument."
+        "The window of the argument that a node which mixes rows reads."
         return self.reach.windows[self.node]
 
     @property
@@ -431,7 +431,7 @@ class PassPlan:
     "The computations of a program at a width, with their sizes."
     def __init__(self, program, outputs, n, *, others=(), apart=False, steps=0,
                  dense=None, entrywise=False, matrices=None, widening=1., dtype=float):
-        """apart: is there a backward pass for each output? steps: of training;
+        """apart: has each output its own backward pass? steps: steps of training;
         entrywise: does the optimizer need the entries of the trained matrices?"""
         self.program = program
         self.outputs = tuple(outputs)
@@ -477,7 +477,7 @@ class PassPlan:
         return sum(g.k for g in self.stacks.uses.get(W, ()))
 
     def directions(self, W):
-        "Number of vectors that a matrix multiplies in a training, and its transpose."
+        "Numbers of vectors that a matrix and its transpose multiply in all steps."
         rows = self.rows(W)
         moving = sum(g.k for g in self.stacks.uses[W]
                      if any(b in self.moving for b in bases(g.args[0])))

@@ -124,7 +124,7 @@ class Stacks:
         return type(h), *((h,) if shared is None else shared)
 
     def gaussian_args(self, h):
-        "Which arguments are Gaussian given the scores?"
+        "Test for each argument whether it is Gaussian given the scores."
         return tuple(all(self.gaussian[self.nodes[s]] for s in self._numbers_of(x))
                      for x in h.args)
 
@@ -300,11 +300,11 @@ class Stacks:
     # what is requested
 
     def gaussian_view(self, x):
-        "Is a view of stacks Gaussian given the scores?"
+        "Test whether a view of stacks is Gaussian given the scores."
         return all(self.gaussian[b] for b in bases(x))
 
     def needs_points(self, h):
-        "Is a node a function of several Gaussians, of scores or of functions?"
+        "Test whether a node is a function of several Gaussians, scores or functions."
         if not isinstance(h, Nonlin):
             return False
         return len(h.args) > 1 or bool(h.scores) or not self.gaussian_view(h.args[0])
