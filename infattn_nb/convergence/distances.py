@@ -69,13 +69,15 @@ def _integrate(f, cuts):
     pieces = tanhsinh(f, left, right, rtol=1e-10, atol=1e-15)
     return pieces.integral.sum(), np.nansum(pieces.error) # scipy 1.15: NaN for f = 0
 
-def _of_laws(distance, p, q):
-    "A distance, and the error of its quadrature with the errors of both laws."
+def _of_laws(distance, p, q, size=None):
+    """A distance, and the error of its quadrature with the errors of both laws.
+
+    size: of the numbers of which it is a small difference, such as probabilities"""
     value, error = distance(p, q)
     for law, other in ((p, lambda x: distance(x, q)[0]),
                        (q, lambda x: distance(p, x)[0])):
         if isinstance(law, ScaleMixture) and knows_errors(law):
-            error = error + value_and_error(other, law)[1]
+            error = error + value_and_error(other, law, size)[1]
     return value, error
 
 class _Distance(Protocol):
@@ -126,7 +128,7 @@ def _uncovered(p, q, cuts):
 @_with_types
 @unwatched_tails()
 def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
-    r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1).
+    r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (P-section 5.1).
 
     The divergence is infinite if p has mass where q has none, or if the tails of p are
     too heavy for q.
@@ -218,7 +220,7 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     _reject_atom("p", p)
     _reject_atom("q", q)
     if checks.flag(return_error, "return_error"):
-        return _of_laws(_tv, p, q)
+        return _of_laws(_tv, p, q, size=1.)
     return _tv(p, q, False)[0]
 
 def _tv(p, q, again=True):
@@ -307,7 +309,7 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
         for a law without all its parameters
     """
     if checks.flag(return_error, "return_error"):
-        return _of_laws(_wasserstein, p, q)
+        return _of_laws(_wasserstein, p, q, size=p.ppf(.9) - p.ppf(.1))
     return _wasserstein(p, q)[0]
 
 def _wasserstein(p, q):
@@ -384,7 +386,7 @@ def grouped(draws):
 
 def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18,
               rng: Rng = None, limit: Attention | None = None) -> tuple:
-    r"""Divergence of the law at width n from the limit, by paired draws (Figure 1(B)).
+    r"""Divergence of the law at width n from the limit, by paired draws (P-Fig. 1B).
 
     The divergence is in nats, from antithetic pairs, with a jackknife error,
     to which the error of the tokens' kernel is added. For identity tokens the relative
@@ -513,7 +515,7 @@ def _binned(x, bins):
 
 # %% ../../nbs/convergence/distances.ipynb #12dd7a20
 def kde_kl(samples_p: ArrayLike, samples_q: ArrayLike) -> float:
-    r"""The paper's estimate of $D(p\|q)$ by kernels on 500 points (section 5.1).
+    r"""The paper's estimate of $D(p\|q)$ by kernels on 500 points (P-section 5.1).
 
     Parameters
     ----------

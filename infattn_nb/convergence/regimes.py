@@ -209,7 +209,8 @@ def _distances(law, gaussian, return_error):
             return distance(p, gaussian(p))/(p.std() if name == "W1" else 1.)
         if not checks.flag(return_error, "return_error"):
             return f(law)
-        value, error = value_and_error(f, law)
+        size = 1. if name in ("TV", "W1") else None # of the probabilities in it
+        value, error = value_and_error(f, law, size)
         unit = law.std() if name == "W1" else 1.
         _, more = distance(_without_error(law), gaussian(law), return_error=True)
         return value, error + more/unit

@@ -37,6 +37,7 @@ TINIEST = np.finfo(float).tiny # the smallest float with all its digits
 
 def value_and_error(f, # law -> number or array
                     law, # ScaleMixture
+                    size=None, # of the numbers that f adds; None = of its value
                    ): # f(law), error
     "f of a law and its error, from the draws or the quadrature that made the law."
     value = f(law)
@@ -47,7 +48,7 @@ def value_and_error(f, # law -> number or array
         spread = np.std(values/scale, axis=0, ddof=1)*scale
         error = spread/np.sqrt(len(values))
         if law.coarse: # a quadrature: three standard errors and more
-            error = 3*error + sum(_unconverged(f, x, value) for x in law.coarse)
+            error = 3*error + sum(_unconverged(f, x, value, size) for x in law.coarse)
         if law.nearby:
             others = [np.subtract(f(x), value) for x in law.nearby]
             error = error + np.abs(others).max(0)
@@ -58,14 +59,14 @@ def value_and_error(f, # law -> number or array
 
 SLOWEST = .9 # ratio of successive changes above which a sequence does not converge
 
-def _unconverged(f, coarse, value):
+def _unconverged(f, coarse, value, size=None):
     "The last change of a sequence of rules, more if it hardly falls, inf if it grows."
     now = f(coarse)
     last = np.abs(np.subtract(now, value))
     if not coarse.coarse:
         return last
     before = np.abs(np.subtract(f(coarse.coarse[0]), now))
-    noise = 10*_rounding(value)
+    noise = 10*_rounding(value if size is None else size)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(last > noise, last/before, 0.)
         rest = np.where(ratio < SLOWEST, 3*ratio/(1 - ratio), np.inf)

@@ -40,7 +40,7 @@ from .trained import Trained
 # %% ../../nbs/huggingface/assemble.ipynb #cosource
 @dataclass(frozen=True, eq=False)
 class Source:
-    "The model from which a transformer was read; it stays when other fields change."
+    "The model from which a transformer was read, kept when other fields change."
     config: Config | None # None for a module without a config
     read: dict # arguments of a Network, as they were read
     kind: str # a key of FAMILIES, or "roles"
@@ -189,7 +189,7 @@ def ensemble_of_module(module, # a module, as for read_module
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-configured
 def described_by_config(module, own): # bool
-    "Does its config describe all blocks, as with two texts or with latents?"
+    "Whether a module's config describes all blocks, as for two texts or latents."
     body = getattr(module, "base_model", module)
     both = all(hasattr(body, x) for x in ("encoder", "decoder"))
     return own.family.latent or own.has_two_texts and both

@@ -71,13 +71,13 @@ class Tensor(NamedTuple):
 
     @property
     def of_experts(self):
-        "Is it a router, or of a shared expert, or do all experts share the tensor?"
+        "Whether the tensor is a router, of a shared expert, or shared by all experts."
         others = {ROUTER, f"b{ROUTER}", CORRECTION, *OF_SHARED} & {*self.roles}
         return self.layout.startswith("experts") or bool(others)
 
     @property
     def listed(self):
-        "Does each expert of a list have a tensor of its own?"
+        "Whether each expert of a list has a tensor of its own."
         return "#" in self.name
 
     @property

@@ -5,7 +5,7 @@ import {key, lawOf, readable} from "./kernel.js";
 const LEFT = 52, BOTTOM = 44, TOP = 8, ROW = 34;
 
 // Where networks that people use stand: name, score standard deviation, heads.
-const KNOWN = [["GPT-2 small", .31, 12], ["PyTorch's default", .5, 8]];
+const KNOWN = [["GPT-2 small", .31, 12], ["Llama 7B", 1.64, 32], ["PyTorch's default", .5, 8]];
 
 // How strongly a value is coloured: both scales are logarithmic, and their legend shows these values.
 const SCALES = {"beyond 6 sd": [1, 1000, [1, 3, 10, 30, 100, 300, 1000]], kurtosis: [.003, 3, [.003, .01, .03, .1, .3, 1, 3]]};
