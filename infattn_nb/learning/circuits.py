@@ -247,7 +247,7 @@ class Depth:
 
     @cached_property
     def counts(self):
-        "Numbers of trained matrices in the circuits of each layer's scores and of values."
+        "Number of trained matrices in each circuit: scores by layer, then values."
         lengths = [self.lengths(l) for l in range(self.layers + 1)]
         scores = [2 + 2*k[:, None] + 2*k for k in lengths[:-1]]
         ends = 1 if self.train_readout else 0

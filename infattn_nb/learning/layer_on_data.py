@@ -433,7 +433,7 @@ def solved(C, # positive definite (M, n, n)
 
 # %% ../../nbs/learning/layer_on_data.ipynb #fit-cell
 class Fit(NamedTuple):
-    "Derivatives of the log likelihood of features; the rest only on request."
+    "Derivatives of the log likelihood of features; its value only on request (`rest`)."
     by_features: np.ndarray # derivatives with respect to Φ, (P, k, M)
     rest: Callable # () -> log likelihoods (M,), derivatives by log σ² (M,)
 
