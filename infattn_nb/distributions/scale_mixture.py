@@ -1221,8 +1221,8 @@ class LocationMixture(LawWithErrors):
     r"""The law of $m + \sqrt v\,z$ for weighted draws of $(m, v)$, as in scipy.
 
     It has all of scipy's methods, plus `kurtosis` (excess). Methods that return numbers
-    accept `return_error=True` and then return (value, error). The error is the spread
-    over 16 parts of the draws, divided by four."""
+    accept `return_error=True` and then return (value, error). The error is the
+    standard deviation over 16 parts of the draws, divided by four."""
     def __init__(self, means: ArrayLike, variances: ArrayLike, weights: ArrayLike,
                  nearby: "Sequence[LocationMixture]" = (), parts: int = 16) -> None:
         """

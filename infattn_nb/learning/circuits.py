@@ -33,7 +33,7 @@ from ..training.losses import Loss
 
 # %% ../../nbs/learning/circuits.ipynb #cinorms
 def theta(depth, slopes): # of queries (or keys), of values (or outputs), (N, layers)
-    "Squared gradients of a layer's matrices, sums over circuits that contain them."
+    "Squared gradients of each layer's matrices: sums over circuits that contain them."
     squares = [g*g for g in slopes]
     queries = np.stack([g.sum((1, 2, 3)) for g in squares[:-1]], axis=1)
     values = np.zeros(queries.shape)
@@ -55,7 +55,7 @@ class ReadRows:
     weights: np.ndarray | None # weights of these rows (P, R); None: each row separately
 
     def take(self, k):
-        "The same for some of the sequences."
+        "The rows of some of the sequences."
         weights = None if self.weights is None else self.weights[k]
         return ReadRows(self.tokens[k], self.see[k], self.rows[k], weights)
 
@@ -130,7 +130,7 @@ def forward(depth, rows, circuits): # Answer
 
 # %% ../../nbs/learning/circuits.ipynb #cibackward
 def backward(depth, rows, answer, χ): # [(N, H, k, k), …, (N, k, D)]
-    "Derivatives with respect to the circuits; χ are those with respect to the values."
+    "Gradients with respect to the circuits, given χ = ∂loss/∂values."
     circuits = answer.circuits
     N, k = len(χ), answer.read.shape[-1]
     flat = answer.read.reshape(N, -1, k)
@@ -247,7 +247,7 @@ class Depth:
 
     @cached_property
     def counts(self):
-        "Number of trained matrices in each circuit: scores of each layer, values."
+        "Number of trained matrices in each circuit: scores by layer, then values."
         lengths = [self.lengths(l) for l in range(self.layers + 1)]
         scores = [2 + 2*k[:, None] + 2*k for k in lengths[:-1]]
         ends = 1 if self.train_readout else 0
@@ -370,10 +370,10 @@ class CircuitDescent(DescentEstimator):
     momentum
         in [0, 1), as in torch's SGD
     weight_decay
-        rate λ of decay, in [0, ∞), of every trained matrix; 0 if `norm` is not None
+        rate λ of decay, in [0, ∞), of every trained matrix; must be 0 with a `norm`
     temperature
-        temperature T, in [0, ∞): Langevin noise of variance 2ηT in every step; 0 if
-        `norm` is not None
+        temperature T, in [0, ∞): Langevin noise of variance 2ηT in every step; must
+        be 0 with a `norm`
     batch_size
         sequences in a mini-batch; its gradient is scaled to all sequences; None = all
     batches
@@ -439,7 +439,7 @@ class CircuitDescent(DescentEstimator):
 
     @property
     def circuits_(self) -> dict[str, dict]:
-        """The circuits (O18), as standard normals.
+        """The circuits (O18), in units in which they are standard normal at the start.
 
         "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
         D)}, with paths a, b as tuples of (layer, head).

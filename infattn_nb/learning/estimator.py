@@ -185,7 +185,7 @@ class DescentEstimator(SequenceEstimator):
             token embeddings (Q, s, d), or a list of arrays (s_q, d)
         noise
             variance of an observation around a network's value, in (0, ∞); None:
-            `temperature`, as in Langevin dynamics; required if that is zero
+            `temperature`, as in Langevin dynamics; required if it is zero
         """
         if self._classifies():
             checks.reject("predictive", "follow a loss for numbers", self.loss,

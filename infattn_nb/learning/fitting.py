@@ -271,7 +271,7 @@ class Turn(NamedTuple):
         return cls(logs, flat, [name for name, gap in zip(DIALS, left) if gap < 1e-6])
 
 def climb_kernel(likelihood, z, bounds): # Turn
-    "Maximise for infinitely many heads, from two starts on a few draws, then on all."
+    "Maximise the evidence of infinitely many heads, first on few draws (two starts)."
     low, high = np.transpose(bounds)
     def descent(z, start):
         def negative(logs):
@@ -316,7 +316,7 @@ def best_in_reach(likelihood, cloud, bounds): # logs, gain, log weights
     return logs, value, w
 
 def climb_particles(likelihood, latents, bounds, moves, rng): # Turn
-    "Maximise from posterior particles (dim, M), while the gain exceeds its error."
+    "Maximise the evidence from particles (dim, M), while the gain exceeds its error."
     cloud = cloud_at(latents, likelihood)
     M = latents.shape[1]
     step, logs = .3, np.zeros(3)
@@ -347,7 +347,7 @@ class Exploration(NamedTuple):
     S: np.ndarray | None = None # mean covariance (P, P), for infinitely many heads
 
     def trusted(self):
-        "Do the islands agree, and do enough ancestors survive?"
+        "Test whether the islands agree and enough ancestors survive."
         return self.ancestors.min() >= 10 and np.ptp(self.evidences) <= 1
 
 MOST_MOVES = 16 # largest number tried by "auto"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     """Bayesian regression with one random attention layer of any width as the prior.
 
-    The time of a fit is about proportional to the numbers of sequences and heads. Two
+    The time of a fit grows at most about linearly with sequences and heads. Two
     hundred short sequences take seconds with one head and half a minute with four.
     Infinitely many heads take a fraction of a second (@fig-learning-cost).
     `expected_seconds` estimates the time in advance.
