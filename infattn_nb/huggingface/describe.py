@@ -367,7 +367,7 @@ def _mixture_of(b, experts, mlp, family): # a block of a module, m, FeedForward,
     if k is None:
         checks.reject("module", "have an attribute `top_k` with the number of experts "
                       "for each token", "no such attribute", REMEDY)
-    gate = gate_of(family, held)
+    gate = gate_of(family, lambda name: held(name) in (None, True)) # without it: yes
     if family.gate == "chosen" and held("norm_topk_prob") is False:
         gate = "softmax"
     groups = int(held("num_group") or held("n_group") or 1)
