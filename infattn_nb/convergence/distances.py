@@ -126,7 +126,7 @@ def _uncovered(p, q, cuts):
 @_with_types
 @unwatched_tails()
 def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
-    r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1).
+    r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (P-section 5.1).
 
     The divergence is infinite if p has mass where q has none, or if the tails of p are
     too heavy for q.
@@ -384,7 +384,7 @@ def grouped(draws):
 
 def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18,
               rng: Rng = None, limit: Attention | None = None) -> tuple:
-    r"""Divergence of the law at width n from the limit, by paired draws (Figure 1(B)).
+    r"""Divergence of the law at width n from the limit, by paired draws (P-Fig. 1B).
 
     The divergence is in nats, from antithetic pairs, with a jackknife error,
     to which the error of the tokens' kernel is added. For identity tokens the relative
@@ -513,7 +513,7 @@ def _binned(x, bins):
 
 # %% ../../nbs/convergence/distances.ipynb #12dd7a20
 def kde_kl(samples_p: ArrayLike, samples_q: ArrayLike) -> float:
-    r"""The paper's estimate of $D(p\|q)$ by kernels on 500 points (section 5.1).
+    r"""The paper's estimate of $D(p\|q)$ by kernels on 500 points (P-section 5.1).
 
     Parameters
     ----------
