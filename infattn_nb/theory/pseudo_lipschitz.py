@@ -106,7 +106,7 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     constant
         constant C; None = the constant of `activation`
     arity
-        number of arguments; None = the number of `activation`, else 1
+        number of arguments; None = the arity of `activation`, 1 for a plain function
     **options
         size, rng, reach, rounds of `attack`
 
@@ -118,7 +118,8 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     Raises
     ------
     ValueError
-        if the order or the constant is not known, or φ is not defined everywhere
+        if the order or the constant is not known, or `activation` is not defined
+        everywhere
     """
     known = "size", "rng", "reach", "rounds"
     checks.options(options, known, "break_pseudo_lipschitz", ("order", "constant"))
