@@ -95,7 +95,7 @@ def conditional_average(program: Program, psi: Any, h: Vectors, scores: ArrayLik
     scores
         values of all scores with the factor 1/√n, (size, r)
     rng
-        None | int | SeedSequence | Generator, for quasi-random points
+        seed of the quasi-random points: None | int | SeedSequence | Generator
     """
     checks.kind(program, Program, "program", "write one with Program()")
     vectors = _rows_of(program.own(Vector, h, "h", some=True))
@@ -121,7 +121,7 @@ def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *
     h
         vector of the program, φ(g, p)
     at
-        scores at which to evaluate, (m, r)
+        scores at which the average is evaluated, (m, r)
     width
         width n, a whole number
     size
