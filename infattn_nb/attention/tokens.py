@@ -31,7 +31,7 @@ class TokenLaw(ABC):
     @property
     @abstractmethod
     def random(self) -> bool:
-        "Whether the Gram matrix is random even at infinite width."
+        "True if the Gram matrix is random even at infinite width."
 
     @overload
     @abstractmethod
@@ -165,7 +165,7 @@ class Tokens(TokenLaw):
                return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
 
     def kernel(self, *, return_error: bool = False) -> Any:
-        r"""The Gram matrix at infinite width, $K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$.
+        r"""The Gram matrix at infinite width, $\mathbb{E}[\phi(h^i_1)\phi(h^j_1)]$.
 
         Parameters
         ----------

@@ -325,7 +325,7 @@ def _wasserstein(p, q):
 JACKKNIFE_GROUPS = 32 # of the jackknife
 
 def sum_of_densities(y, v):
-    "Σ N(y; 0, v) over the draws v."
+    "The sum of N(y; 0, v) over the draws v."
     v = np.maximum(v, 1e-300)
     rate = 1/v
     height = (2*np.pi*v)**-.5

@@ -53,7 +53,7 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
 # %% ../../nbs/convergence/regimes.ipynb #e8077e78
 def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
                 rng: Rng = None) -> np.ndarray:
-    r"""Scores with $W^Q = W^K$, divided by n (section 2.2); constant for $n = \infty$.
+    r"""Scores for $W^Q = W^K$, over n (P-section 2.2); constant for $n = \infty$.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def _tied_width(layer, width):
 
 # %% ../../nbs/convergence/regimes.ipynb #3b9df5e5
 def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
-    r"""The law of the outputs with $W^Q = W^K$ and scores divided by n (section 2.2).
+    r"""The law of the outputs with $W^Q = W^K$ and scores divided by n (P-section 2.2).
 
     At `width=np.inf` it is the Gaussian with $A = \mathrm{SoftMax}(\sigma^2K)$.
 
@@ -178,7 +178,7 @@ def gaussian_limits(layer: Attention, i: int = -1) -> dict:
 
 def gaussian_distances(layer: Attention, i: int = -1, *,
                        return_error: bool = False) -> dict:
-    """Distances of the limit of output i from each regime's Gaussian (section 2.2).
+    """Distances of the limit of output i from each regime's Gaussian (P-section 2.2).
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     Parameters
     ----------
     law
-        one-dimensional law, e.g. layer.law().marginal(), of the last output
+        one-dimensional law; layer.law().marginal() is the law of the last output
     k
         number of standard deviations, ≥ 0, any shape
     return_error
@@ -273,7 +273,7 @@ def _weighted_tails(layer, width, i, t, β, size, rng):
 def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
                     i: int = -1, inflate: float | None = None, draws: int = 2**18,
                     rng: Rng = None) -> tuple:
-    r"""The probability $\Pr(|y^i| > t)$ at any width, by importance sampling; unbiased.
+    r"""Estimate $\Pr(|y^i| > t)$ at any width without bias, by importance sampling.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ WIDTHS = (16, 64, 256, 1024)
 
 def paper_layer(heads: int = 2, activation: Any = clip(100.),
                 **options: Any) -> Attention:
-    """The layer of section 5: 4 tokens of appendix A.1, clipped at 100, unit variances.
+    """The layer of P-section 5: 4 tokens clipped at 100 (appendix A.1), unit variances.
 
     Parameters
     ----------
