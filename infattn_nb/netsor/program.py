@@ -196,7 +196,7 @@ class Program:
 
     def inputs(self, cov: ArrayLike, mean: ArrayLike = 0.,
                rows: float | Fraction = 1, *, name: str = "") -> Input:
-        r"""New initial vectors $(h_\alpha) \sim N(\mu_{in},\Sigma_{in})$, P-section 2.1.
+        r"""New initial vectors $(h_\alpha) \sim N(\mu_{in}, \Sigma_{in})$.
 
         They are one stack. `X[i]` is a vector, and `for x in X` goes through the rows.
 
