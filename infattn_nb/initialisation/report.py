@@ -460,7 +460,7 @@ class Report:
 
     @property
     def details(self) -> list[Verdict]:
-        "The sentences that need no action, about width and spread."
+        "The sentences that need no action: first attention layer, spread and width."
         return [x for x in self.verdicts if not _is_shown(x)]
 
     @property
@@ -764,15 +764,16 @@ def report(transformer: Transformer, width: float | None = None,
     thresholds
         bounds by which the network is judged; a bound of None switches it off
     verbose
-        show a progress bar, on a terminal or in a notebook?
+        whether to show a progress bar, on a terminal or in a notebook
     fixed
         what stays fixed at another width, "variance" or "std", as in Transformer.chain
     vocab_size
         size of the vocabulary of a language model's head, at least 2; None = as in its
         config
     relative
-        judge changes in relative units? Then .grad of each tensor is multiplied by the
-        standard deviation of its entries (of a tensor of zeros: by 1/√fan-in)
+        whether to judge changes in relative units, in which .grad of each tensor is
+        multiplied by the standard deviation of its entries (by 1/√fan-in if all of
+        them are zero)
 
     Returns
     -------

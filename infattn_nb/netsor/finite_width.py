@@ -108,7 +108,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
     """Exact draws of program vectors at width n, with O(n) numbers per product.
 
     Without rotations and given vectors, coordinates are exchangeable, so the first ones
-    represent all (paper, section 2.1).
+    represent all (P-section 2.1).
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
     scores
         scores to return as well
     dense
-        draw the matrices?
+        whether to draw the matrices
 
     Returns
     -------
@@ -247,7 +247,7 @@ class ProgramTokens(TokenLaw):
 
     @property
     def random(self) -> bool:
-        "Is the Gram matrix random even at infinite width?"
+        "Whether the Gram matrix is random even at infinite width."
         past = self.program.past(*self.vectors)
         return any(isinstance(p, Score) and p.is_random for p in past)
 
@@ -264,7 +264,7 @@ class ProgramTokens(TokenLaw):
         Parameters
         ----------
         return_error
-            also return the error of its quadrature (0 for closed forms)?
+            whether to return the error of its quadrature, too (0 for closed forms)
 
         Returns
         -------

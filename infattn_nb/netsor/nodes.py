@@ -133,7 +133,7 @@ class Vector:
 
     @property
     def seen(self) -> np.ndarray | None:
-        "Which rows of its argument each row reads, (k, rows); None: the same row."
+        "For each row, the rows of the argument that it uses; None: the same row."
         return None
 
     def bound(self, of_args: list) -> float | None:
@@ -349,7 +349,7 @@ class Initial(GVar, form=True):
 
 @node
 class Input(Initial):
-    "Initial vectors: coordinates are independent draws of N(mean, cov) (2.1 (ii))."
+    "Initial vectors: coordinates are independent draws of N(mean, cov)."
     cov: np.ndarray # (k, k)
     name: str = "" # name under which `train` accepts their values
     letter = "u"
@@ -363,7 +363,7 @@ class Input(Initial):
 
     @property
     def random(self) -> np.ndarray:
-        "Which rows are random, boolean (k,)."
+        "Boolean (k,), true for the rows that are random."
         return np.diagonal(self.cov) > 0
 
 @node
@@ -398,12 +398,12 @@ class Parameter(Initial):
 
     @property
     def random(self) -> np.ndarray:
-        "Which rows are random, boolean (k,)."
+        "Boolean (k,), true for the rows that are random."
         return np.full(self.k, self.var > 0)
 
 @node
 class MatMul(GVar):
-    r"$G = X W^\top$, that is $g = W h$ for each row (section 2.1, MatMul)."
+    r"$G = X W^\top$, that is $g = W h$ for each row (P-section 2.1)."
     W: Any # a Matrix
     letter = "g"
     reads_all = True
@@ -577,7 +577,7 @@ _without(Score, "add radd sub rsub mul rmul truediv rtruediv neg pow",
 
 @node
 class Matrix:
-    r"A matrix of independent $N(0, \sigma^2/\text{input length})$ (2.1 (i))."
+    r"A matrix of independent $N(0, \sigma^2/\text{input length})$ (P-section 2.1)."
     program: Any # the Program it belongs to
     name: str
     var: float # σ²

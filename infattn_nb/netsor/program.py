@@ -65,7 +65,7 @@ class ReadoutsOf(list[Readout]):
                   "nonlin", "normalize", "parameter", "random_scores", "readout",
                   "readouts", "rotate", "route", "routing", "score", "scores")
 class Program:
-    "A Netsor program with scores, in the order in which it was written (section 2.1)."
+    "A Netsor program with scores, in the order of writing (P-section 2.1)."
     def __init__(self) -> None:
         self.nodes: list[Vector | Score] = []
         self.matrices: list[Matrix] = []
@@ -154,7 +154,7 @@ class Program:
         what
             name of the objects, for the message
         some
-            must there be at least one?
+            whether at least one is required
         """
         kinds = {Vector: "vectors", Score: "scores"}.get(kind, "vectors and scores")
         if isinstance(things, (Vector, Score)):
@@ -196,7 +196,7 @@ class Program:
 
     def inputs(self, cov: ArrayLike, mean: ArrayLike = 0.,
                rows: float | Fraction = 1, *, name: str = "") -> Input:
-        r"""New initial vectors $(h_\alpha) \sim N(\mu_{in}, \Sigma_{in})$ (2.1 (ii)).
+        r"""New initial vectors $(h_\alpha) \sim N(\mu_{in}, \Sigma_{in})$.
 
         They are one stack. `X[i]` is a vector, and `for x in X` goes through the rows.
 
@@ -242,10 +242,10 @@ class Program:
         name
             printed name; None = b1, b2, …
         decays
-            does weight decay act on them? None = only on several vectors with rows > 0
+            whether weight decay acts on them; None = only on several with rows > 0
         uniform
-            are the entries uniform at the start, and not normal? At infinite width
-            such vectors may enter scores only, where the two have one limit
+            whether the entries are uniform at the start instead of normal; at infinite
+            width such vectors may enter scores only, where both have the same limit
         """
         mean = checks.number(mean, "mean")
         var = checks.number(var, "var", "[0, ∞)", "pass the variance of an entry")
@@ -380,7 +380,7 @@ class Program:
 
     def matrix(self, name: str | None = None, var: float = 1.,
                rows: float | Fraction = 1) -> Matrix:
-        """A new random matrix, independent of the others (section 2.1 (i)).
+        """A new random matrix, independent of the others (P-section 2.1).
 
         Parameters
         ----------
@@ -389,7 +389,7 @@ class Program:
         var
             σ², the entries have variance σ²/(input length)
         rows
-            output length / width, e.g. 1/H for low-rank heads (A.2)
+            output length / width, e.g. 1/H for low-rank heads (P-appendix A.2)
 
         Returns
         -------
@@ -795,8 +795,8 @@ class Program:
         Parameters
         ----------
         strict
-            raise the first error, or one warning with all remarks? False: only list
-            them
+            whether to raise the first error, or one warning with all remarks; False:
+            only list them
 
         Returns
         -------

@@ -127,7 +127,7 @@ class Explicit:
         self.start = State(0., W)
 
     def should_be_explicit(self, vectors):
-        "It is explicit."
+        "False, since the matrix is explicit already."
         return False
 
     def times(self, X, state): # (b, k, c) -> (b, k, r) and coordinates

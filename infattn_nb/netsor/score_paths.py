@@ -36,7 +36,7 @@ from .stacks import Stacks
 def applied(c, # a number, a Diagonal, or matrices (P or 1, m, k)
             M, # (P or 1, k, l), or None
            ): # (P or 1, m, l), or None
-    "c M."
+    "The product c M."
     if M is None:
         return None
     if isinstance(c, Diagonal):
@@ -417,11 +417,11 @@ class Batch:
     # case 2: functions of one Gaussian
 
     def gaussian(self, h):
-        "Is a stack Gaussian given the scores?"
+        "Whether a stack is Gaussian given the scores."
         return self.stacks.gaussian_view(h)
 
     def simple(self, h):
-        "Is the stack a function of one Gaussian, or itself Gaussian?"
+        "Whether the stack is a function of one Gaussian, or itself Gaussian."
         if not isinstance(h, Nonlin):
             return True
         return len(h.args) == 1 and not h.scores and self.gaussian(h.args[0])
@@ -1146,7 +1146,7 @@ class Paths:
 
     @property
     def random(self) -> bool:
-        "Are some of the scores that are followed random?"
+        "Whether some of the scores that are followed are random."
         return any(isinstance(p, Score) and p.is_random for p in self.stacks.nodes)
 
     def _numbers_of_a_path(self):

@@ -183,7 +183,7 @@ class SGD(Optimizer):
     momentum
         share μ of the last step that is kept, in [0, 1)
     nesterov
-        use Nesterov's momentum?
+        whether to use Nesterov's momentum
     weight_decay
         rate λ ≥ 0, or {matrix or trained vectors, or their name: λ}
     """
@@ -198,7 +198,7 @@ class SGD(Optimizer):
 
     @property
     def moments(self) -> int: # type: ignore[override]
-        "One array, if there is a momentum."
+        "Number of arrays that a step keeps: one with momentum, otherwise none."
         return int(bool(self.momentum))
 
     def step(self, state: State, slope: np.ndarray, size: Any,
@@ -312,7 +312,7 @@ class Muon(Optimizer):
     momentum
         share μ of the last step that is kept, in [0, 1)
     nesterov
-        use Nesterov's momentum?
+        whether to use Nesterov's momentum
     betas, eps
         β₁, β₂ and ε of AdamW for vectors
     weight_decay
@@ -332,7 +332,7 @@ class Muon(Optimizer):
 
     @property
     def moments(self) -> int: # type: ignore[override]
-        "One array, if there is a momentum."
+        "Number of arrays that a step keeps: one with momentum, otherwise none."
         return int(bool(self.momentum))
 
     @cached_property
@@ -364,7 +364,8 @@ class Lion(Optimizer):
     betas
         β₁ of the sign and β₂ of the momentum, in [0, 1)
     weight_decay
-        rate λ ≥ 0, or {matrix or trained vectors, or their name: λ}; decoupled
+        rate λ ≥ 0, or {matrix or trained vectors, or their name: λ}; it shrinks the
+        weights, as in AdamW
     """
     betas: tuple[float, float] = (.9, .99)
     column = "adam"

@@ -216,7 +216,7 @@ class Needs(NamedTuple):
 
     @property
     def large(self):
-        "Does the run take much time, or more than half of the memory?"
+        "Whether the run takes much time, or more than half of the memory."
         large = self.bytes > checks.memory_of_the_machine()/2
         return large or self.seconds > ANNOUNCED_SECONDS
 
@@ -263,15 +263,15 @@ class Training:
     watched_loss
         loss of the watched outputs, (networks, steps + 1), or None
     diverged
-        boolean (networks,): did the network's loss exceed 10⁶ times the sum of its
-        loss at the start of the run and 0.001, or was a loss or gradient not finite?
-        From that step on the network is not trained, and all its results are NaN
+        boolean (networks,): whether the network's loss exceeded 10⁶ times the sum of
+        its loss at the start of the run and 0.001, or a loss or gradient was not
+        finite. From that step on the network is not trained, and its results are NaN
     learning_rate
         the rate η that was used
     steps
         number of steps, including those of resumed runs
     interrupted
-        was the run interrupted?
+        whether the run was interrupted
     """
     outputs: np.ndarray
     loss: np.ndarray
@@ -392,7 +392,7 @@ class Training:
 
     @_quiet()
     def weights(self, W: Any, when: str = "end") -> np.ndarray:
-        """The entries of a matrix (its unknown part is drawn now) or trained vectors.
+        """Entries of a matrix (its unknown part is drawn now) or of trained vectors.
 
         Parameters
         ----------
@@ -560,7 +560,7 @@ class Steps(Record):
         return self.patience is not None and self.stale()
 
     def stale(self):
-        "Has the mean watched loss of networks that have not diverged stopped falling?"
+        "Whether the mean watched loss, without diverged networks, has stopped falling."
         left = ~np.isnan(self.steps[-1].watched_loss)
         means = [s.watched_loss[left].mean() for s in self.steps]
         return len(means) - 1 - int(np.argmin(means)) >= self.patience
@@ -682,8 +682,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         losses, outputs and watched values; if it returns True (Python's or NumPy's),
         the run ends
     dense
-        use explicit matrices? None = where they are cheaper, or needed (Adam, Lion);
-        the law is the same
+        whether to use explicit matrices; None = where they are cheaper, or needed
+        (Adam, Lion); the law is the same
     precision
         "double", or "single" for explicit matrices, vectors and their products, which
         then take half of the memory, and less time if they are large. Networks start
@@ -691,9 +691,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         the steps as those of torch in single precision do. Losses are computed in
         double precision, and results are double precision arrays
     verbose
-        show a progress bar and the expected time and memory, on a terminal or in a
-        notebook? Elsewhere there is a warning if a run takes more than ten processor
-        seconds or half of the memory
+        whether to show a progress bar and the expected time and memory, on a terminal
+        or in a notebook. Elsewhere there is a warning if a run takes more than ten
+        processor seconds or half of the memory
     **options
         options of an optimizer that is given by its name, such as momentum=.9 or
         weight_decay=.1
