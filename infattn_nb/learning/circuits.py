@@ -402,8 +402,9 @@ class CircuitDescent(DescentEstimator):
         estimates; NaN for a network after it has diverged
     diverged_
         boolean ndarray (n_networks,): did the network's loss exceed 10⁶ times the
-        sum of its initial loss and 0.001, or cease to be finite? Such a network is not
-        trained further and is left out of all means, and its values at the end are NaN
+        sum of its initial loss and 0.001, or the loss or its gradient cease to be
+        finite? Such a network is not trained further and is left out of all means, and
+        its values at the end are NaN
     n_iter_
         number of steps done
     interrupted_

@@ -27,7 +27,7 @@ from ..numerics.hermite import hermite
 
 # %% ../../nbs/theory/proof.ipynb #2be27933
 def averaged_constant(order: float, constant: float, moment: float) -> float:
-    r"""A constant of $\Psi(p) = \mathbb{E}\,\psi(Z^g, p)$, pseudo-Lipschitz of order d.
+    r"""A pseudo-Lipschitz constant of $\Psi(p) = \mathbb{E}\,\psi(Z^g, p)$ at order d.
 
     With $M = \|p\|^{d-1}$ it is a constant of $g \mapsto \psi(g, p)$ for fixed p (Lemma
     17).
@@ -149,7 +149,7 @@ def split(layer: Attention, psi: Any, f: Callable, df: Callable,
           width: float, *, i: int = -1, draws: int = 2**13, rng: Rng = None,
           control: bool = True,
           ) -> tuple[tuple[float, float], tuple[float, float]]:
-    r"""The two parts of the proof of Theorem 3 for an attention layer (section 4).
+    r"""The two parts of the proof of Theorem 3 for an attention layer (P-section 4).
 
     $\mathrm{I}_n = \mathbb{E}f(F_n(p)) - \mathbb{E}f(\Psi(p))$ and
     $\mathrm{II}_n = \mathbb{E}f(\Psi(p)) - \mathbb{E}f(\Psi(p^\circ))$ for the average
@@ -170,11 +170,11 @@ def split(layer: Attention, psi: Any, f: Callable, df: Callable,
     i
         output; the default is the last
     draws
-        draws of the network, each used with both signs of its deviations
+        number of draws of the network, each used with both signs of its deviations
     rng
         seed: None | int | SeedSequence | Generator
     control
-        subtract the control variate?
+        whether to subtract the control variate
 
     Returns
     -------

@@ -46,13 +46,13 @@ def softmax_weight(seq_len: int, j: int = 0) -> Nonlinearity:
 MOST_PARENTS = 64 # points that are varied
 
 def attack(ratio, # takes points (dim, m), returns m numbers that should not exceed 1
-           dim, # of the points
+           dim, # dimension of the points
            size=10**6, # number of points tried
            *,
            rng=None, # None | int | SeedSequence | Generator
            reach=(1e-6, 1e3), # smallest and largest |coordinate|
            rounds=20, # generations of the search
-          ): # largest ratio found, and where, (dim,)
+          ): # largest ratio found, and the point where it was found, (dim,)
     "Search for the largest `ratio` among points of all magnitudes; vary the best."
     checks.function(ratio, "ratio", "let it map points (dim, m) to m numbers")
     dim = checks.count(dim, "dim")
@@ -106,7 +106,7 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     constant
         constant C; None = the constant of `activation`
     arity
-        number of arguments; None = the number of `activation`, else 1
+        number of arguments; None = the arity of `activation`, 1 for a plain function
     **options
         size, rng, reach, rounds of `attack`
 
@@ -118,7 +118,8 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     Raises
     ------
     ValueError
-        if the order or the constant is not known, or φ is not defined everywhere
+        if the order or the constant is not known, or `activation` is not defined
+        everywhere
     """
     known = "size", "rng", "reach", "rounds"
     checks.options(options, known, "break_pseudo_lipschitz", ("order", "constant"))

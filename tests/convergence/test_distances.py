@@ -285,6 +285,16 @@ def test_distances_are_distances():
     "floors that fall by less than 3 or more than 60 over a factor of 25"
 )
 @pytest.mark.long
+def test_small_distances_state_small_errors():
+    "Rounding errors of probabilities are no sign of a rule that diverges."
+    p = Attention(Tokens(4, identity), heads=64).law().marginal(0)
+    q = norm(scale=p.std())
+    for distance in (total_variation, wasserstein):
+        value, error = distance(p, q, return_error=True)
+        assert 1e-5 < value < 1e-3 and error < 1e-8 * value
+
+
+@pytest.mark.long
 def test_noise_floor_falls_with_the_sample_size():
     "Scott's rule: the floor is a positive bias of order N^(−4/5)."
     limit = LAYER.law().marginal(0)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,8 @@ def test_nothing_of_the_developers_is_left(page):
         if line.lstrip().startswith(("import ", "from "))
     )
     assert '"image/png"' not in json.dumps(nb)
+    # tables are named with their folder, so that they are found and packed
+    assert not any(re.search(r'Path\("(\.\./)*data/?"', source) for source in others)
 
 
 def test_tables_travel_with_the_notebook(folder):
