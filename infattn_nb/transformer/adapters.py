@@ -39,7 +39,7 @@ class Adapters(Part):
     starts_at_zero
         "B" or "A"; None: both are random
     rank_stabilised
-        α/√r in place of α/r?
+        True: α/√r in place of α/r
     init
         law of the random entries: "uniform" with variance 1/(3c) for c columns, as in
         torch's layers, or "normal" with standard deviation 1/r
@@ -112,7 +112,7 @@ peft_version revision runtime_config task_type loftq_config megatron_core
 qalora_group_size""".split()
 
 def adapters_of(given): # Adapters, or None
-    "Adapters, their options, an `adapter_config.json` or its contents."
+    "Read `Adapters`, their options, an `adapter_config.json` or its contents."
     if given is None or isinstance(given, Adapters):
         return given
     if isinstance(given, (str, Path)):

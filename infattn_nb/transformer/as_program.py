@@ -37,7 +37,7 @@ class ScoreSoftmax:
     added to the scores of its bucket, and its own weight is zero."""
     bias: np.ndarray | None = None # (s, columns); −∞ hides a token
     cap: float | None = None # c
-    sink: bool = False # does the last column belong to a sink, which has no cap?
+    sink: bool = False # True: the last column is a sink, which has no cap
     buckets: np.ndarray | None = None # (s, keys), numbers of buckets
 
     def __call__(self, P):
@@ -208,12 +208,12 @@ class Seen(NamedTuple):
     "The tokens that attention receives, some of which may be queries or keys alone."
     acting: np.ndarray # numbers of the tokens on which the block acts
     texts: np.ndarray | None # labels of their texts
-    memory: Any = None # the tokens at which they look; None = themselves
+    memory: Any = None # the tokens to which they attend; None = themselves
     places: tuple = (slice(None),)*2 # of queries and keys among all of them
 
     @classmethod
     def of_block(cls, block, texts, X): # labels of texts, the stream
-        "What the attention of a block receives."
+        "The tokens that the attention of a block receives."
         acting = np.arange(X.k) if block.rows is None else np.flatnonzero(block.rows)
         if block.looks_at is None:
             return cls(acting, None if texts is None else texts[acting])
@@ -495,7 +495,7 @@ class Router(NamedTuple):
     gate: ExpertGate
 
     def chosen(self, values): # [(..., s, m)] -> boolean (..., s, m)
-        "Which experts each token chooses, from the values of these blocks."
+        "The experts that each token chooses, given the values of these blocks."
         return self.gate.routing.choice(self.gate.logits(beside(values)))
 
 def experts_branch(weights, l, branch, U):

@@ -309,7 +309,7 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         its blocks with such numbers share them, as in MPNet. Sizes of gradients and
         tangent kernels do not contain the gradients of these numbers
     var_distance
-        variance of these numbers
+        variance of the numbers of the buckets
     rotates_first
         True: queries and keys are rotated before they are normalised, as in Hunyuan
     scaling
@@ -320,9 +320,9 @@ class SelfAttention(AttentionBranch, AttentionSpec):
     var_bq, var_bk, var_bv, var_bo
         variances of the biases of the four matrices
     var_sink
-        variance of the sinks: each head has a number of its own beside the scores of
-        a row, whose weight is dropped after softmax, as in gpt-oss. Entropies are
-        those of the other weights, divided by their sum. None = no sinks
+        variance of the sinks, as in gpt-oss: each head has a number of its own beside
+        the scores of a row, and the weight of this number is dropped after softmax.
+        Entropies are those of the other weights, divided by their sum. None = no sinks
     mask
         "causal" or boolean (s, s), True = may attend
     bias
@@ -749,9 +749,9 @@ class SelfAttention(AttentionBranch, AttentionSpec):
         Returns
         -------
         sizes
-            For each matrix an array (b, s, s) whose sum is ‖∂loss/∂W‖²/fan-in. The sum
-            over the tokens of two texts is the inner product of the gradients of these
-            texts.
+            For each matrix an array (b, s, s) whose sum is ‖∂loss/∂W‖²/fan-in. Its sum
+            over pairs of tokens from two texts is the inner product of the gradients of
+            these texts, divided by the fan-in.
         pulls
             Gradients of the inputs, a list of `Pullback`.
         """

@@ -82,7 +82,7 @@ class Block(Part):
     norm
         the norm
     parallel
-        do both branches have the same input and enter the same sum?
+        True: both branches have the same input and enter the same sum
     skip_scale, branch_scale
         factors α of the skip connection and β of the branch
     bare_attention
@@ -248,14 +248,14 @@ class Block(Part):
         return np.flatnonzero(self.rows | self.looks_at)
 
     def between(self) -> tuple | None:
-        "Which of the tokens that attention receives are queries, and which are keys."
+        "Queries and keys, as booleans for the tokens that attention receives."
         if self.looks_at is None:
             return None
         seen = self._seen_in_attention
         return self.rows[seen], self.looks_at[seen]
 
     def allowed(self, seq_len: int, texts: np.ndarray | None = None) -> np.ndarray:
-        """Which tokens may attend to which, boolean (s, s).
+        """Return which tokens may attend to which, boolean (s, s).
 
         Parameters
         ----------

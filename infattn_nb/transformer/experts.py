@@ -28,7 +28,7 @@ class Gate(NamedTuple):
 def k_largest(Z, # (..., m)
               k, # number of the chosen
              ): # (..., m)
-    "Which entries are the k largest; of equal entries, the first."
+    "Booleans that mark the k largest entries; of equal entries, the first."
     order = np.argsort(-Z, axis=-1, kind="stable")
     chosen = np.zeros(Z.shape, dtype=bool)
     np.put_along_axis(chosen, order[..., :k], True, axis=-1)
@@ -37,7 +37,7 @@ def k_largest(Z, # (..., m)
 def margins(Z, # logits, (..., m)
             k, # number of the chosen, less than m
            ): # (...)
-    "By how much the smallest chosen logit exceeds the largest of the others."
+    "Difference between the smallest chosen logit and the largest of the others."
     ordered = np.sort(Z, axis=-1)
     return ordered[..., -k] - ordered[..., -k - 1]
 
@@ -175,7 +175,7 @@ class ExpertsRecord(NamedTuple):
     parts: list # `Met` for each expert that a token of some network has chosen
     gs: np.ndarray | None = None # weight of a shared expert, (b, s, 1)
     zs: np.ndarray | None = None # logit of this weight, if it has a gate, (b, s, 1)
-    on_input: bool = False # do the weights multiply the inputs of the experts?
+    on_input: bool = False # True: weights multiply the inputs of the experts
 
     @property
     def load(self):
@@ -210,7 +210,7 @@ class Met(NamedTuple):
 
     @property
     def tokens(self):
-        "r, or s."
+        "Number of these tokens, r or s."
         return self.record.F.shape[-1]
 
     def of(self, x):
@@ -285,7 +285,7 @@ class Experts(Branch):
     shared
         an MLP whose output is added for all tokens; None = no shared expert
     shared_gate
-        is the output of the shared expert multiplied by the sigmoid of a score?
+        True: the output of the shared expert is multiplied by the sigmoid of a score
     var_sr
         fan-in × variance of an entry of the vector of this score
     power
@@ -576,7 +576,7 @@ class Experts(Branch):
         Parameters
         ----------
         values
-            numbers by name, such as "var_r"; "var_s1" is that of the shared expert
+            numbers by name, such as "var_r"; "var_s1" is var_1 of the shared expert
         """
         of_shared = {f"var_{name.removeprefix('var_s')}": x for name, x in
                      values.items() if name.startswith("var_s") and name != "var_sr"}

@@ -80,8 +80,8 @@ def clipped(X, c):
 def run_attention(a, u, W, texts, between=None):
     """Output of attention a for tokens u, (..., s, n), with texts (s,).
 
-    `between` is which tokens are queries and which are keys, in attention from one
-    text to another; the others have no weights."""
+    `between` marks the queries and the keys, in attention from one text to another;
+    other tokens have no weights."""
     groups = a.groups or a.heads
     m = W["o"].shape[-2]//a.heads
     positions = np.array([list(texts[:i]).count(t) for i, t in enumerate(texts)])

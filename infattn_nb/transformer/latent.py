@@ -72,7 +72,8 @@ class LatentAttention(AttentionBranch):
     norm
         norm of the latents
     score_scale
-        factor of the scores, in addition to one over the root of their coordinates
+        factor of the scores, in addition to one over the root of the number of
+        coordinates of a query
     var_dkv, var_kr, var_dq
         fan-in × variance of an entry of the matrices into the latent of keys and
         values, into the shared keys, and into the latent of the queries

@@ -77,7 +77,7 @@ class Stream:
         return np.concatenate([self.mean[..., None], self.B], axis=-1)
 
     def turn(self, B):
-        r"Rows W of this basis, $WW^\top=1$, in another one in which the stream is B."
+        r"Rows W, with $WW^\top=1$, of this basis in a basis in which the factor is B."
         if self.inverse is not None:
             return self.inverse @ B
         U, _, V = np.linalg.svd(self.B.mT @ B, full_matrices=False)
@@ -386,7 +386,7 @@ class Projection(Part):
 
     def backward(self, g: Gradient, x: Stream, before: Stream,
                  rng: np.random.Generator) -> Gradient:
-        """Draw the gradient of the embeddings, given that of the stream.
+        """Draw the gradient of the embeddings, given the gradient of the stream.
 
         Parameters
         ----------
