@@ -29,7 +29,7 @@ def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention
     return np.maximum(t.who_attends().sum(-1), 1)
 
 def entropy_share(entropy: np.ndarray, # entropies in nats, (..., L, heads, s)
-                  counts: np.ndarray, # how many tokens each may attend to, (L, s)
+                  counts: np.ndarray, # tokens to which each may attend, (L, s)
                  ) -> np.ndarray: # (..., L), NaN where no row has a choice
     "Mean over the rows of weights of the entropy as a share of the largest possible."
     choice = counts > 1
@@ -95,7 +95,7 @@ def joined(parts) -> Diagnosis: # records of groups of networks
 # %% ../../nbs/initialisation/diagnosis.ipynb #di-diagnose
 def diagnose(t, g, # a Transformer, its Gradients
              n, # the width, which determines fan-ins
-             *, relative=False, # multiply .grad by the standard deviation of an entry?
+             *, relative=False, # whether to multiply .grad by the sd of an entry
             ) -> Diagnosis:
     "The record of an ensemble; the arrays of g may have any number of leading axes."
     stream = np.einsum("...ii->...", g.gram)
@@ -233,9 +233,9 @@ def drawn(t, n, size, seed, # a Transformer, a width, networks, a SeedSequence
           *, readout="all", # the same options as in scan and report
           relative=False,
           at=None, # width that determines fan-ins; None = n
-          gradients=True, # run the backward pass as well?
+          gradients=True, # whether to run the backward pass as well
           progress=None, # function of the number of finished networks
-          silent=False, # suppress warnings about numbers that overflow?
+          silent=False, # whether to suppress warnings about numbers that overflow
          ) -> Diagnosis:
     "Draw networks in groups, and return their record."
     most = GROUP if t.numbers(n) <= _SMALL else 1

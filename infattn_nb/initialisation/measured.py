@@ -45,7 +45,7 @@ class Measured(NamedTuple):
     pattern: Pattern | None # None without attention
     alone: dict | None # result of `first_layer`
     sd: dict # name -> (L,): standard deviation of an entry; of zeros, 1/√fan-in
-    relative: bool # are gradients multiplied by it?
+    relative: bool # whether gradients are multiplied by it
 
     @property
     def share(self):

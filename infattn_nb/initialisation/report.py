@@ -209,7 +209,7 @@ def _listed(words):
     *before, last = words
     return f"{', '.join(before)} and {last}" if before else last
 
-def departures_said(drawn): # Departures -> (text, are blocks counted?)
+def departures_said(drawn): # Departures -> (text, whether blocks are counted)
     "All blocks of all tensors that differ from the intended ones, with factors."
     alike: dict = {} # nearly equal factors in all blocks together
     said = []

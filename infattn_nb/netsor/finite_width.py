@@ -49,7 +49,7 @@ class Run(NamedTuple):
     stacks: Stacks
     rows: dict # {stack or matrix: coordinates to draw}
     width: int # n
-    dense: bool # draw the matrices?
+    dense: bool # whether the matrices are drawn
 
     @classmethod
     def of(cls, program, wanted, width, coords, dense):

@@ -232,7 +232,7 @@ def adapted(state, # State of an explicit matrix, or of vectors
             betas, # β₁, β₂
             eps, # ε
             decay, # λ
-            decoupled, # AdamW: is the decay separate from the gradient?
+            decoupled, # whether the decay is separate from the gradient, as in AdamW
            ): # State
     "One step of Adam or AdamW, as in torch."
     if not size: # a matrix of zeros
