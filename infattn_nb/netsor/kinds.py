@@ -21,9 +21,9 @@ from .nodes import Initial, Vector, called, key, node, own_fields, rule
 # %% ../../nbs/netsor/kinds.ipynb #kn-nonlin
 @node
 class Nonlin(Vector):
-    r"""$x_\alpha = \phi(h^1_\alpha, \dots, h^k_\alpha, p_1, \dots, p_r)$ (P-section 2.1).
+    r"""$x_\alpha = \phi(h^1_\alpha, \dots, h^k_\alpha, p_1, \dots, p_r)$.
 
-    Row i reads row i of each argument and of each block of scores."""
+    P-section 2.1. Row i reads row i of each argument and of each block of scores."""
     fn: Callable
     scores: tuple = ()
     letter = "x"
