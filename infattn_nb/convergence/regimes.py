@@ -53,7 +53,7 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
 # %% ../../nbs/convergence/regimes.ipynb #e8077e78
 def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
                 rng: Rng = None) -> np.ndarray:
-    r"""Scores for $W^Q = W^K$, over n (P-section 2.2); constant for $n = \infty$.
+    r"""Scores for $W^Q = W^K$, divided by n (P-section 2.2); constant for $n = \infty$.
 
     Parameters
     ----------

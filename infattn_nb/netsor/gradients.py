@@ -142,7 +142,7 @@ class Term(NamedTuple):
     B: Any # (m, pairs of G)
 
     def same(self, other):
-        "Do only the maps after the derivatives differ?"
+        "Test whether only the maps after the derivatives differ."
         return (self.G is other.G and self.B is other.B
                 and len(self.slopes) == len(other.slopes)
                 and all(s is t and u is v

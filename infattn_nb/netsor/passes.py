@@ -431,8 +431,8 @@ class PassPlan:
     "The computations of a program at a width, with their sizes."
     def __init__(self, program, outputs, n, *, others=(), apart=False, steps=0,
                  dense=None, entrywise=False, matrices=None, widening=1., dtype=float):
-        """apart: has each output its own backward pass? steps: steps of training;
-        entrywise: does the optimizer need the entries of the trained matrices?"""
+        """apart: whether each output has its own backward pass; steps: of training;
+        entrywise: whether the optimizer needs the entries of the trained matrices."""
         self.program = program
         self.outputs = tuple(outputs)
         self.others = tuple(others) # vectors and scores to be watched
@@ -503,7 +503,7 @@ class PassPlan:
         return self.use(W).starts_explicit(self.shapes[W], networks)
 
     def training(self, matrices):
-        "Train only these matrices and parameters; return the plan itself."
+        "Mark only these matrices and parameters as trained; return the plan itself."
         some = set(matrices) # sorted, as their order differs between runs
         self.trained = [W for W in (*self.shapes, *self.parameters) if W in some]
         self.moving = self.above()

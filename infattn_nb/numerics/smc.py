@@ -261,7 +261,7 @@ def islands(target, # picklable for processes
             rng=None, # None | int | SeedSequence | Generator
             progress=False, # show a progress bar over β for each island?
            ): # [Island, …]
-    "Independent runs; run k uses the k-th child of `rng`, for any workers."
+    "Independent runs; run k uses the k-th child of `rng`, for any number of workers."
     task = partial(climb, target, dim, particles, moves, keep, progress)
     jobs = [(seed,) for seed in seed_sequence(rng).spawn(number)]
     return list(in_order(task, jobs))
