@@ -211,8 +211,8 @@ class Limit:
     def given(self, scores: ArrayLike, rng: Rng = 0) -> Paths:
         """Conditional laws at given scores, such as the scores of a simulated network.
 
-        If some scores are functions of earlier scores in the limit, only the earlier scores
-        are used.
+        If some scores are functions of earlier scores in the limit, only the earlier
+        scores are used.
 
         Parameters
         ----------
