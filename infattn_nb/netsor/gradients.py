@@ -573,7 +573,8 @@ class ProgramGradients:
         sizes = self.tangent.mean(tuple(range(self.scores.ndim - 1)))
         name = "ProgramGradients"
         return (f"{name}({k} output{'s'*(k > 1)} at width {self.width:g}, "
-                f"{len(self.by_matrix)} matrices, mean diagonal {np.diag(sizes).mean():.4g})")
+                f"{len(self.by_matrix)} matrices, "
+                f"mean diagonal {np.diag(sizes).mean():.4g})")
 
 # %% ../../nbs/netsor/gradients.ipynb #gr-gradients
 def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
