@@ -361,13 +361,13 @@ def _mixture_of(b, experts, mlp, family): # a block of a module, m, FeedForward,
     paths = [f"{path}{end}" for path in _HOLDER_OF_EXPERTS
              for end in ("", ".gate", ".router")]
     parts = [part for part in (reach(b, path) for path in paths) if part is not None]
-    def held(name):
-        return next((getattr(x, name) for x in parts if hasattr(x, name)), None)
+    def held(name, otherwise=None):
+        return next((getattr(x, name) for x in parts if hasattr(x, name)), otherwise)
     k = held("top_k")
     if k is None:
         checks.reject("module", "have an attribute `top_k` with the number of experts "
                       "for each token", "no such attribute", REMEDY)
-    gate = gate_of(family, lambda name: held(name) in (None, True)) # without it: yes
+    gate = gate_of(family, lambda name: held(name, True)) # routers without it: yes
     if family.gate == "chosen" and held("norm_topk_prob") is False:
         gate = "softmax"
     groups = int(held("num_group") or held("n_group") or 1)
