@@ -44,9 +44,8 @@ SMALL = dict(n_islands=2, n_particles=16, n_moves=2)
 def expected(P, seed, scale):
     "Data as the model expects them: drawn from its prior, noise of variance .1."
     X, noise = data(P, 3, 2, seed=seed, scale=scale)
-    return X, AttentionRegressor(2, **SMALL).sample_y(X, random_state=7)[
-        :, 0
-    ] + 0.1**0.5 * noise
+    prior = AttentionRegressor(2, random_state=7, **SMALL)
+    return X, prior.sample_y(X, random_state=7)[:, 0] + 0.1**0.5 * noise
 
 
 # --- brute force over the one or two latent numbers that matter
