@@ -128,7 +128,7 @@ class Nonlinearity:
         cov
             covariance of the arguments, (..., s, s)
         return_error
-            also return the estimated error? (0 for closed forms)
+            whether to also return the estimated error (0 for closed forms)
 
         Returns
         -------

@@ -273,7 +273,7 @@ class Attention(AttentionSpec, HasTokens):
         rng
             seed of the scramblings: None | int | SeedSequence | Generator
         return_error
-            also return the standard error of S?
+            whether to also return the standard error of S
 
         Returns
         -------
@@ -394,7 +394,7 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
     rng
         seed: None | int | SeedSequence | Generator
     scores
-        also return the raw scores?
+        whether to also return the raw scores
 
     Returns
     -------

@@ -140,7 +140,7 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return the error, of the quadrature and as stated by the laws?
+        whether to also return the error, of the quadrature and as stated by the laws
 
     Returns
     -------
@@ -202,8 +202,8 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return an error: the change if crossings are searched on a coarser grid,
-        and the error that the laws state?
+        whether to also return an error: the change if crossings are searched on a
+        coarser grid, and the error that the laws state
 
     Returns
     -------
@@ -250,7 +250,7 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return the error, of the quadrature and as stated by the laws?
+        whether to also return the error, of the quadrature and as stated by the laws
 
     Returns
     -------
@@ -294,7 +294,7 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        also return the error, of the quadrature and as stated by the laws?
+        whether to also return the error, of the quadrature and as stated by the laws
 
     Returns
     -------

@@ -187,7 +187,7 @@ def gaussian_distances(layer: Attention, i: int = -1, *,
     i
         output; the default is the last
     return_error
-        also return the error due to nodes or draws?
+        whether to also return the error due to nodes or draws
 
     Returns
     -------
@@ -242,7 +242,7 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     k
         number of standard deviations, ≥ 0, any shape
     return_error
-        also return the error that the law states (including the error of σ)?
+        whether to also return the error that the law states (including that of σ)
 
     Returns
     -------

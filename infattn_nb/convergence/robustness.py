@@ -146,7 +146,7 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     coords
         output coordinates to keep; None = one coordinate, without an axis
     scores
-        also return the raw scores?
+        whether to also return the raw scores
 
     Returns
     -------

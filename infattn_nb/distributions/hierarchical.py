@@ -282,7 +282,7 @@ class HierarchicalGaussian:
         rng
             seed of the draws; fixed, so that calls agree
         return_error
-            also return the standard error (dim,)?
+            whether to also return the standard error (dim,)
 
         Returns
         -------
@@ -312,7 +312,7 @@ class HierarchicalGaussian:
         rng
             seed of the draws; fixed, so that calls agree
         return_error
-            also return the standard error (dim,)?
+            whether to also return the standard error (dim,)
 
         Returns
         -------
@@ -347,7 +347,7 @@ class HierarchicalGaussian:
         rng
             seed of the draws; fixed, so that calls agree
         return_error
-            also return the standard error (dim, dim)?
+            whether to also return the standard error (dim, dim)
 
         Returns
         -------
@@ -398,7 +398,7 @@ class HierarchicalGaussian:
             independent runs of particles for each point in the tails; 0: no particles,
             and the error there is inf
         return_error
-            also return the standard error?
+            whether to also return the standard error
 
         Returns
         -------
@@ -445,7 +445,7 @@ class HierarchicalGaussian:
         islands
             independent runs of particles for each point in the tails, as for `logpdf`
         return_error
-            also return the standard error?
+            whether to also return the standard error
 
         Returns
         -------
@@ -485,7 +485,7 @@ class HierarchicalGaussian:
         rng
             seed of the draws; fixed, so that calls agree
         return_error
-            also return the standard error?
+            whether to also return the standard error
 
         Returns
         -------
@@ -530,7 +530,7 @@ class HierarchicalGaussian:
         rng
             seed of the draws; fixed, so that calls agree
         return_error
-            also return the error?
+            whether to also return the error
 
         Returns
         -------
@@ -1122,7 +1122,7 @@ class ConditionalGaussian(HierarchicalGaussian):
         Parameters
         ----------
         return_error
-            also return the standard error (dim,)?
+            whether to also return the standard error (dim,)
 
         Returns
         -------

@@ -578,9 +578,9 @@ class ScaleMixture(LawWithErrors):
         ub
             upper end; None = ∞
         conditional
-            divide by the probability of [lb, ub]?
+            whether to divide by the probability of [lb, ub]
         return_error
-            also return the error?
+            whether to also return the error
         **kwds
             options of scipy.integrate.quad
 

@@ -46,7 +46,7 @@ class Source:
     kind: str # a key of FAMILIES, or "roles"
     family: Any # Family
     sizes: dict # standard deviations of the embeddings, by role
-    measured: bool = False # were its variances measured on one draw?
+    measured: bool = False # whether its variances were measured on one draw
     promised: tuple | None = None # intended blocks; None = blocks as read
     wanted: dict | None = None # intended standard deviations of the embeddings
     roles: dict | None = None # names of the tensors of a custom module
@@ -116,8 +116,8 @@ def ensemble_of_module(module, # a module, as for read_module
                        attn_mask=None, # mask as in torch
                        mask=None, # "causal" or boolean (s, s), True = may attend
                        tokens=None, # labels, for embeddings that are drawn
-                       config=False, # take variances from the config?
-                       verify=True, # run the module?
+                       config=False, # whether to take variances from the config
+                       verify=True, # whether to run the module
                        roles=None, # names of tensors, for a custom module
                        shape=None, # further options, as in from_torch
                        promised=None, # a Network or a config; None = the module's own
@@ -197,8 +197,8 @@ def described_by_config(module, own): # bool
 def of_configured(module, # with two texts or with latents
                   own, # its Config
                   tokens, # labels
-                  config, # take variances from the config?
-                  verify, # run the module?
+                  config, # whether to take variances from the config
+                  verify, # whether to run the module
                   **others, # arguments that are not supported here
                  ): # dict
     "Arguments of the Transformer of a module whose blocks its config describes."

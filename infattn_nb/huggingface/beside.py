@@ -159,7 +159,7 @@ def _without_role(reading):
             "is supported only with constant factors, as `branch_scale`); ")
 
 def _blind(reading, given):
-    "Is a matrix or factor of a block zero, so that the run cannot check the rest?"
+    "Test whether a zero matrix or factor of a block hides the rest from the run."
     return any(not b.branch_scale or
                any(not W.any() for k, W in own.items() if k in MATRICES)
                for own, b in zip(given, reading.spec["blocks"]))
@@ -238,7 +238,7 @@ def _shape_of_input(config, name):
     return (8*int(np.prod(config.conv_stride)) + sum(config.conv_kernel),)
 
 def reads_images(reading):
-    "Is the input a class token and patches whose size the config states?"
+    "Test whether the input is a class token and patches whose size the config states."
     config = getattr(reading.body, "config", None)
     return reading.tables.keys() == {"class", "position", "patch"} \
         and getattr(config, "image_size", None) is not None

@@ -176,7 +176,7 @@ class Config(Entries):
 
     @property
     def has_two_texts(self):
-        "Does it describe an encoder with a decoder?"
+        "Test whether it describes an encoder with a decoder."
         return bool(self.family.encoder) and not self.stack
 
     def of_stack(self, name): # "encoder" or "decoder" -> Config
@@ -243,7 +243,7 @@ class Config(Entries):
 
     @property
     def causal(self):
-        "Is attention causal?"
+        "Test whether attention is causal."
         return self.family.causal and self.get("is_causal") is not False
 
     @property
@@ -428,13 +428,13 @@ class Config(Entries):
 
     @property
     def fixed_positions(self):
-        "Are positions fixed sines and cosines?"
+        "Test whether positions are fixed sines and cosines."
         named = self.family.sinusoids and self.get(self.family.sinusoids)
         return bool(named or self.family.waves)
 
     @property
     def scales_embeddings(self):
-        "Are word embeddings multiplied by √n?"
+        "Test whether word embeddings are multiplied by √n."
         entry = "scale_embedding"
         asked = entry in self.family.reads.split() and self.get(entry)
         return self.family.scaled or bool(asked)
@@ -679,12 +679,12 @@ class Config(Entries):
 
     @property
     def has_qk_norm(self):
-        "Are queries and keys normalised?"
+        "Test whether queries and keys are normalised."
         said = self.family.qk_norm
         return bool(self.get(said)) if isinstance(said, str) else said
 
     def _has(self, role):
-        "Does the family have a tensor of this role?"
+        "Test whether the family has a tensor of this role."
         return any(role in x.roles for x in self.own.layouts[0])
 
     @property

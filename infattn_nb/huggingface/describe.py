@@ -410,7 +410,7 @@ def _score_scale(a, m, family):
     if family.unscaled or not family.scaling:
         return float(np.sqrt(m)) if family.unscaled else 1.
     factor = first_of(a, "scaling", "softmax_scale", "scale")
-    if isinstance(factor, bool): # is there a scale?
+    if isinstance(factor, bool): # whether there is a scale
         return 1. if factor else float(np.sqrt(m))
     if factor is not None:
         return float(f"{np.sqrt(m)*factor:.12g}")
@@ -489,7 +489,7 @@ def rotary_of(body, a, m):
                       type(turn).__name__, REMEDY)
     θ = as_array(θ, "inv_freq")
     d = 2*len(θ)
-    if len(θ) > 1: # are they powers of a base?
+    if len(θ) > 1: # whether they are powers of a base
         base = float(f"{θ[1]**(-d/2):.5g}")
         plain = Rotary(base, d/m)
         if np.allclose(plain.angles(m), θ, rtol=1e-4):

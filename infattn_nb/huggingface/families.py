@@ -57,11 +57,11 @@ class Tensor(NamedTuple):
         return number
 
     def is_of_block(self, l):
-        "Does block l, from 0, have this tensor of one of its stacks?"
+        "Test whether block l, from 0, has this tensor of one of its stacks."
         return not self.numbers or self.numbers[l] is not None
 
     def is_of_stack(self, name):
-        "Is it outside the blocks, in front of or behind one of two stacks?"
+        "Test whether it is outside the blocks, before or after one of two stacks."
         return self.name.startswith(f"{name}.")
 
     @property
@@ -146,7 +146,7 @@ class Tensor(NamedTuple):
         return found
 
 def is_in(tensor, # a Tensor
-          mixture, # is the second branch of the block a mixture of experts?
+          mixture, # whether the second branch of the block is a mixture of experts
          ): # bool
     "Whether a block has this tensor of the layout of its family."
     if not mixture:
@@ -166,11 +166,11 @@ class Head(NamedTuple):
 
     Without a cap the logits are scale·(E x + b)."""
     name: str = "lm_head" # of its layer
-    tied: bool = True # is E the table of word embeddings?
+    tied: bool = True # whether E is the table of word embeddings
     std: float = np.nan # standard deviation of an entry of E, if it is not tied
     words: int | None = None # V
     bias: np.ndarray | None = None # b; a single zero if all are zero; None = no bias
-    drawn: bool = True # are the entries of the bias draws of one law?
+    drawn: bool = True # whether the entries of the bias are draws of one law
     scale: float = 1.
     cap: float | None = None
     times: float = 1. # `std` relative to the intended one
@@ -211,19 +211,19 @@ class Family(NamedTuple):
     positions: str = "" # entry with the longest length; "" = any length
     start: int | str = 0 # first row of the table of positions; "behind padding"
     rope_base: float | None = None # base of rotary positions, without an entry
-    rope_alpha: bool = False # does an entry alpha enlarge the base?
+    rope_alpha: bool = False # whether an entry alpha enlarges the base
     global_base: float | None = None # base for other layers, if rope_theta is not read
     local_base: float | None = None # base for layers with windows, if it differs
-    tied: bool = True # is the head tied to the embeddings, without an entry?
+    tied: bool = True # whether the head is tied to the embeddings, without an entry
     sinusoids: str = "" # the entry that makes positions sines and cosines
-    batched: bool = True # do blocks process several texts at once?
+    batched: bool = True # whether blocks process several texts at once
     encoder: dict = {} # entries of layers, heads and units, if a decoder follows
     decoder: dict = {} # the same entries of the decoder
     source_positions: str = "" # entry with the longest length of a source
     waves: str = "" # fixed positions: "original", or "behind padding"
     place: str = "pre" # placement of the norms
     units: str | float = "intermediate_size" # entry for hidden units, or a factor of n
-    units_left_out: bool = False # are there 4n of them, without this entry?
+    units_left_out: bool = False # whether there are 4n of them, without this entry
     experts: str = "" # entries with the number of experts; "" = one MLP
     expert_units: str = "intermediate_size" # entry for hidden units of an expert
     chosen: str = "num_experts_per_tok" # entries with the number of chosen experts
@@ -231,13 +231,13 @@ class Family(NamedTuple):
     shared_times: str = "" # or entry for these units, divided by those of an expert
     gate: str = "chosen" # as in Experts, or an entry and its gates: if true, if false
     best_of_group: int = 1 # as in Experts
-    latent: bool = False # has attention latents of finite rank?
-    whole_heads: bool = True # must heads of the usual width fill the width?
+    latent: bool = False # whether attention has latents of finite rank
+    whole_heads: bool = True # whether heads of the usual width must fill the width
     nested: str = "" # dicts whose entries are read as if they stood outside
     causal: bool = True
-    masked: bool = False # is causality set by a mask?
-    pads: bool = True # is the embedding of the padding token not trained?
-    grouped: bool = True # may heads share keys and values?
+    masked: bool = False # whether causality is set by a mask
+    pads: bool = True # whether the padding token's embedding is not trained
+    grouped: bool = True # whether heads may share keys and values
     rotary: bool | str = True # or an entry that is "rotary" if they are rotated
     before: str = "" # the tokens are given: the parts that make them
     main_input: str = "" # name of the argument of the module, if tokens are given
@@ -245,35 +245,35 @@ class Family(NamedTuple):
     gated_if: str = "" # an entry that adds gates
     gated_activation: str = "" # the activation beside such gates, if it is fixed
     branch_scale: str = "" # entry of the factor of the branches, one per coordinate
-    projected: bool = False # does a matrix follow the embeddings, if widths differ?
+    projected: bool = False # whether a matrix follows the embeddings, if widths differ
     rule: str = "one" # of the standard deviations: see `Config.variances`
     cutoff: float | str | None = None # where normal entries end, or an entry in σ
-    grid: bool = False # do pairs of coordinates rotate by rows and columns of patches?
-    scaling: bool = True # does the attribute contain all of the factor of the scores?
-    distances: bool = False # does each head have a number per bucket of distances?
-    bare_first: bool = False # is there no norm before attention in the first block?
+    grid: bool = False # whether coordinates rotate by rows and columns of patches
+    scaling: bool = True # whether the attribute contains all of the scores' factor
+    distances: bool = False # whether each head has a number per bucket of distances
+    bare_first: bool = False # whether the first block has no norm before attention
     turning: str = "every" # rotary layers: "windows", "windows if any"
-    rotates_first: bool = False # are queries and keys rotated before their norm?
+    rotates_first: bool = False # whether queries and keys are rotated before their norm
     alibi: bool = False
     gated: bool = False
-    clamped: bool = False # are units and gates clamped, as in gpt-oss?
-    sinks: bool = False # has each head a number beside the scores of a row?
+    clamped: bool = False # whether units and gates are clamped, as in gpt-oss
+    sinks: bool = False # whether each head has a number beside the scores of a row
     parallel: bool = False
     qk_norm: bool | str = False # or an entry that says so
-    unscaled: bool = False # are scores not divided by √m?
+    unscaled: bool = False # whether scores are not divided by √m
     joint_norm: bool = False
     deviation: str = "initializer_range" # entries that may contain σ
-    deep: bool = False # is each branch's last matrix divided by √(2 layers)?
+    deep: bool = False # whether each branch's last matrix is divided by √(2 layers)
     windows: str | int = "upper" # layers with windows, if not listed
-    scaled: bool = False # are embeddings multiplied by √n?
-    interleaved: bool | None = False # are neighbouring coordinates rotated together?
+    scaled: bool = False # whether embeddings are multiplied by √n
+    interleaved: bool | None = False # whether neighbouring coordinates rotate together
     wanted: dict = {} # entries that must have these values
     same: tuple = () # entries that must equal the width
     defaults: dict = {} # entries that a file may omit
-    config: bool = True # does its library draw N(0, deviation²)?
-    head: bool = True # may it have the head of a language model?
+    config: bool = True # whether its library draws N(0, deviation²)
+    head: bool = True # whether it may have the head of a language model
     head_name: str = "lm_head" # of the layer of its logits
-    head_bias: bool = False # does its language-model head have a bias?
+    head_bias: bool = False # whether its language-model head has a bias
 
     def first_position(self, padding): # index of the padding token, or None
         "The row of the table of positions for the first token."
@@ -343,7 +343,7 @@ class Family(NamedTuple):
 
     @property
     def closes(self):
-        "Is there a norm at the end of the encoder?"
+        "Test whether there is a norm at the end of the encoder."
         return any(x.roles == ("closing_gain",) for x in self.layouts[0])
 
     @classmethod

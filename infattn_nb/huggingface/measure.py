@@ -205,7 +205,7 @@ def _largest(W):
 # %% ../../nbs/huggingface/measure.ipynb #dr-rows
 RARE = 1e-9 # false-alarm rate of the test of sums
 
-def beyond_chance(X, # independent rows of independent entries? (N, n)
+def beyond_chance(X, # (N, n), rows and entries that may be independent
                  ): # a sentence, or None
     """A sentence on common structure of N rows, beyond chance, or None.
 
@@ -397,7 +397,7 @@ def _check_given(role, block, b, said):
         _reject_bias("of mean zero where they are added to the stream", said)
 
 def _is_centred(block):
-    "Does a LayerNorm directly subtract the mean of a branch's output?"
+    "Test whether a LayerNorm directly subtracts the mean of a branch's output."
     return block.norm.kind == "layer" and block.norm_placement in ("post", "output")
 
 def _check_sums(read, names):

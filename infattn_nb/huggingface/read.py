@@ -71,11 +71,11 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
         instead of embeddings, as in from_config. Embeddings are then drawn with the
         variances of the module's own embeddings, or with variance one if it has none
     config
-        take the variances from the module's own config (its `initializer_range`)
-        instead of measuring them?
+        whether to take the variances from the module's own config (its
+        `initializer_range`) instead of measuring them
     verify
-        run the module and compare it with its description? False for modules
-        that cannot run here
+        whether to run the module and compare it with its description; False for
+        modules that cannot run here
     roles
         for a custom module, a dict: contents of tensors -> one or several patterns of
         names (* = number of the block). Keys are letters of the matrices in one

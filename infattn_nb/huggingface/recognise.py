@@ -145,7 +145,7 @@ def _has(block, tensors):
               and (path.endswith(".weight") or tensor.of_experts)}
     mixture = has_experts(block, tensors)
     needed = [path for path, tensor in layers.items() if is_in(tensor, mixture)]
-    whole = any("2" in layers[path].roles for path in needed) # has it an MLP?
+    whole = any("2" in layers[path].roles for path in needed) # whether it has an MLP
     return whole and all(reach(block, path) is not None for path in needed) \
         and not hasattr(block, "multihead_attn")
 

@@ -34,7 +34,7 @@ class Tensors:
     def __init__(self, layout, config):
         there = [x for x in layout if is_there(x, config)]
         self.by_name = {x.name: x for x in there}
-        self.matrices: dict = {} # role, mixture? -> tensors, one for each stack
+        self.matrices: dict = {} # (role, in a mixture) -> tensors of each stack
         for x in there:
             for mixture in (False, True):
                 for k in x.roles if is_in(x, mixture) else ():
@@ -584,8 +584,8 @@ def weights_of(net: Any, module: Any, *, readout: str = "last", adapters: Any = 
         as in `net.program`; those of a module that peft has wrapped. A module without
         adapters gives the other weights, so that the adapters start at random
     verify
-        for readout "lm": run the module on the texts, and compare its logits with those
-        of the program? Pass False for modules that cannot run here
+        for readout "lm": whether to run the module on the texts and compare its logits
+        with those of the program; False for modules that cannot run here
 
     Returns
     -------

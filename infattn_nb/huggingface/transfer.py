@@ -48,7 +48,7 @@ class RateTransfer:
     start
         loss before training, (widths, networks)
     interrupted
-        was the computation stopped before all runs were finished?
+        whether the computation was stopped before all runs were finished
     about
         the settings of the run, {name: value}
     """
@@ -282,7 +282,7 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     rng
         seed of the initial weights and of the batches
     verbose
-        show a progress bar, on a terminal or in a notebook?
+        whether to show a progress bar, on a terminal or in a notebook
     **options
         options of train, such as schedule and clip_norm, and of an optimizer that is
         given by its name, such as weight_decay

@@ -46,7 +46,7 @@ class Fill(NamedTuple):
     times: tuple # standard deviations relative to the family's initialisation
     shape: tuple | None = None # shape of a matrix
     rows: tuple = () # number of outputs of each of its matrices
-    kept: bool = False # is the tensor given and unchanged?
+    kept: bool = False # whether the tensor is given and unchanged
 
 def fills(t, # a Transformer that was read from a config or a module
           layout=None, # a layout of its family; None = the newest
@@ -476,8 +476,8 @@ def initialise(net: Any, module: Any, rng: Rng = None, *, verify: bool = True) -
     rng
         seed: None, an integer, a SeedSequence or a Generator
     verify
-        run the module afterwards? Until then a copy of its weights is kept. Pass False
-        for modules that cannot run here
+        whether to run the module afterwards; until then a copy of its weights is kept.
+        False for modules that cannot run here
 
     Returns
     -------

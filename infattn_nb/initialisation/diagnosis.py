@@ -198,7 +198,7 @@ def expert_numbers(t, chain) -> dict | None: # name -> (b, L); None without expe
             "entropy of the router": entropy, "weight of the chosen": weight}
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-readout
-GRADIENTS = {False: ".grad", True: ".grad × sd"} # relative? -> in words
+GRADIENTS = {False: ".grad", True: ".grad × sd"} # whether relative -> in words
 
 READOUTS = { # name -> in words
     "all": "a loss at every token", "last": "a loss at the last token",

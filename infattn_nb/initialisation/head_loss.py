@@ -72,7 +72,7 @@ class HeadLoss(NamedTuple):
     std: float # standard deviation of an entry of the head
     sd: float # standard deviation of a logit
     value: float # mean loss over tokens
-    tied: bool # is the head tied to the embeddings?
+    tied: bool # whether the head is tied to the embeddings
     bias: float = 0. # root mean square of its biases
 
     @property

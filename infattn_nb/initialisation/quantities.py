@@ -88,7 +88,7 @@ class Quantity:
     asked: str # the question
     number: str # the measured number, in words
     parts: Callable # Diagnosis -> numbers, the worst of which is judged; NaN: none
-    most: bool # must the number be at most the threshold? Otherwise at least
+    most: bool # whether the number must be at most the threshold
     threshold: str # a field of Thresholds
     interval: str # interval of valid thresholds
     beyond: str # one word for networks beyond the threshold
@@ -97,13 +97,13 @@ class Quantity:
     partly: str = "" # the same, if matrices without gradient are left out
     blank: Callable | None = None # Diagnosis -> sentence if it does not apply
     more: Callable | None = None # Diagnosis, value -> further words of a template
-    added: bool = False # are the parts added up?
-    from_one: bool = False # is the distance from 1 compared?
-    by_ratio: bool = False # does the number vary by factors over seeds?
+    added: bool = False # whether the parts are added up
+    from_one: bool = False # whether the distance from 1 is compared
+    by_ratio: bool = False # whether the number varies by factors over seeds
     axis: str = "" # "residual" or "scores", the factor that may help
-    up: bool = False # do larger factors help?
+    up: bool = False # whether larger factors help
     tried: str = "" # name of the number after a change by the factor
-    forward: bool = False # does the forward pass alone suffice?
+    forward: bool = False # whether the forward pass alone suffices
     peers: dict | None = None # the number for known models
 
     @property

@@ -279,7 +279,7 @@ def advice_of(findings, d, # findings on a network, and its Diagnosis
                 for x in crossed}
 
 def _can_be_mended(x, d):
-    "Can a factor help? Not if embeddings are too similar or gradients are missing."
+    "Test whether a factor can help: not if tokens are too similar or gradients absent."
     q = x.quantity
     alike = q.name == "cosine" and d.cosine[:, 0].mean() > x.limit
     return bool(q.axis) and not alike and np.isfinite(x.value)
@@ -695,7 +695,7 @@ class Report:
 DETAILS = ("spread", "width", "limit") # sentences that need no action
 
 def _is_shown(verdict):
-    "Is a sentence shown at the top? A spread is shown only beyond its threshold."
+    "Test whether a sentence is shown at the top: a spread only beyond its threshold."
     crossed = verdict.name == "spread" and verdict.mark == "!"
     return crossed or verdict.name not in DETAILS
 

@@ -31,7 +31,7 @@ def report_of(config, # path of a config.json, or a built-in name
               seed=0, # determines all random numbers
               progress=False, # True: show a progress bar
               fixed="variance", # kept at another width; or "std"
-              relative=False, # gradients in relative units?
+              relative=False, # whether gradients are in relative units
              ): # Report, with the command that makes it
     "The report of a config, with the command that makes it."
     from infattn_nb.initialisation.report import report # late: after threads are set

@@ -199,9 +199,9 @@ class Depth:
     "An infinitely wide attention-only transformer."
     layers: int # L
     spec: AttentionSpec # specification of every layer
-    residual: bool # is there a skip connection?
-    norm: bool # are tokens normalised before each layer?
-    train_readout: bool # is the readout trained?
+    residual: bool # whether there is a skip connection
+    norm: bool # whether tokens are normalised before each layer
+    train_readout: bool # whether the readout is trained
     size: int # d, coordinates of a token
     readout: int | str = -1 # a position, "mean" or "every"
 
@@ -349,11 +349,11 @@ class CircuitDescent(DescentEstimator):
         σ_V²σ_O², n² times the product of the variances of the entries of W_V and
         W_O, in [0, ∞)
     residual
-        are there skip connections?
+        whether there are skip connections
     norm
         None, "rms" or "layer" (the same at infinite width), before each layer
     train_readout
-        is r also trained?
+        whether r is also trained
     readout
         position that is read out, from the end if negative; "mean": the mean over
         positions; "every": each position has its own target
@@ -386,11 +386,11 @@ class CircuitDescent(DescentEstimator):
     n_networks
         number of random starts, trained side by side
     linearized
-        train the linearised network instead?
+        whether to train the linearised network instead
     random_state
         None | int | SeedSequence | Generator | RandomState
     verbose
-        print the size of the problem, and show progress bars?
+        whether to print the size of the problem and show progress bars
 
     Attributes
     ----------
@@ -401,14 +401,15 @@ class CircuitDescent(DescentEstimator):
         at the end; with `batch_size` every fiftieth is exact and the others are
         estimates; NaN for a network after it has diverged
     diverged_
-        boolean ndarray (n_networks,): did the network's loss exceed 10⁶ times the
-        sum of its initial loss and 0.001, or the loss or its gradient cease to be
-        finite? Such a network is not trained further and is left out of all means, and
+        boolean ndarray (n_networks,): whether the network's loss exceeded 10⁶ times the
+        sum of its initial loss and 0.001, or the loss or its gradient ceased to be
+        finite. Such a network is not trained further and is left out of all means, and
         its values at the end are NaN
     n_iter_
         number of steps done
     interrupted_
-        was the training interrupted? The model then has the state of step `n_iter_`
+        whether the training was interrupted; the model then has the state of step
+        `n_iter_`
     classes_
         labels of the classes, for "logistic" and "softmax"
     n_features_in_

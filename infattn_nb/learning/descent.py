@@ -75,7 +75,7 @@ class AttentionDescent(DescentEstimator):
     n_networks
         number of random starts, trained side by side
     linearized
-        train the linearised network instead?
+        whether to train the linearised network instead
     init
         None: a random start; or standard normal weights W_Q, W_K, W_V (networks, heads,
         d, m) and W_O (networks, heads, m, D); or, at infinite width, their products
@@ -84,7 +84,7 @@ class AttentionDescent(DescentEstimator):
     random_state
         None | int | SeedSequence | Generator | RandomState
     verbose
-        print the size of the problem, and show progress bars?
+        whether to print the size of the problem and show progress bars
 
     Attributes
     ----------
@@ -95,14 +95,15 @@ class AttentionDescent(DescentEstimator):
         at the end; with `batch_size` every fiftieth is exact and the others are
         estimates; NaN for a network after it has diverged
     diverged_
-        boolean ndarray (n_networks,): did the network's loss exceed 10⁶ times the
-        sum of its initial loss and 0.001, or the loss or its gradient cease to be
-        finite? Such a network is not trained further and is left out of all means, and
+        boolean ndarray (n_networks,): whether the network's loss exceeded 10⁶ times the
+        sum of its initial loss and 0.001, or the loss or its gradient ceased to be
+        finite. Such a network is not trained further and is left out of all means, and
         its values at the end are NaN
     n_iter_
         number of steps done
     interrupted_
-        was the training interrupted? The model then has the state of step `n_iter_`
+        whether the training was interrupted; the model then has the state of step
+        `n_iter_`
     classes_
         labels of the classes, for "logistic" and "softmax"
     n_features_in_

@@ -86,7 +86,7 @@ def regress(Φ, # features of the data (M, P, k)
             Ψ, # features of new sequences (M, Q, k)
             Y, # data (P, D)
             alpha, # noise variance
-            joint=False, # return all covariances?
+            joint=False, # whether to return all covariances
            ): # means (M, Q, D), covariances (M, Q, Q) or variances (M, Q)
     "Bayesian linear regression, for each of M sets of features."
     P, k = Φ.shape[1:]

@@ -232,7 +232,7 @@ def least_total(dtype):
 
 def attention_weights(G, # scores (P, R, s, HM), overwritten
                hidden, # 0 or −∞, (P, R, s) or (1, R, s)
-               beside=False, # is there one more score, which is zero?
+               beside=False, # whether there is one more score, which is zero
               ): # (P, R, s, HM)
     "Softmax; the largest score is subtracted where exponentials overflow or vanish."
     if hidden.any():

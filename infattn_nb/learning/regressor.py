@@ -66,8 +66,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         "evidence": choose `var_qk`, `var_vo`, `alpha` by maximising the evidence,
         starting from the given values; None: keep them
     normalize_y
-        shift and scale the targets to mean 0 and variance 1? `alpha` then refers to
-        the scaled targets
+        whether to shift and scale the targets to mean 0 and variance 1; `alpha` then
+        refers to the scaled targets
     n_particles
         number of particles in each independent run (island), at least 2
     n_islands
@@ -82,7 +82,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     random_state
         None | int | SeedSequence | Generator | RandomState
     verbose
-        print the expected time, and show progress bars?
+        whether to print the expected time and show progress bars
 
     Attributes
     ----------
@@ -177,9 +177,10 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         X
             token embeddings (Q, s, d), or a list of arrays (s_q, d)
         return_std
-            also return the standard deviation (without noise), of the same shape?
+            whether to also return the standard deviation (without noise), of the
+            same shape
         return_cov
-            also return the covariance (without noise), (Q, Q) or (Q, Q, D)?
+            whether to also return the covariance (without noise), (Q, Q) or (Q, Q, D)
         """
         checks.flag(return_std, "return_std")
         checks.flag(return_cov, "return_cov")

@@ -187,7 +187,7 @@ def attention(program: Program, X: Any, heads: int = 1, *,
     heads
         number of heads, H
     low_rank
-        do the matrices Q, K and V have n/H rows (A.2)?
+        whether the matrices Q, K and V have n/H rows (A.2)
     scaling
         scaling of the scores, "sqrt" or "linear"
     var_q

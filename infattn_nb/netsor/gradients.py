@@ -154,7 +154,7 @@ def _identity(n):
     return sparse.eye_array(n, format="csr")
 
 def _is_identity(A):
-    "Is a sparse matrix the identity?"
+    "Test whether a sparse matrix is the identity."
     n, m = A.shape
     if A is _identity(n):
         return True
@@ -595,9 +595,10 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     rng
         seed: None | int | SeedSequence | Generator
     dense
-        draw explicit matrices? None = if they are cheaper; the law is the same
+        whether to draw explicit matrices; None = if they are cheaper. The law is the
+        same
     count_readout
-        count readouts as trained in tangent kernels?
+        whether to count readouts as trained in tangent kernels
 
     Returns
     -------

@@ -306,7 +306,7 @@ class Attend(Sum):
                 scores.append(stacks.entries_at(block, i[on][:, None], j[own][None]))
         self._settle(stacks, [self], [on], V, weights, tuple(scores), mask)
 
-    def _in_one_block(self, stacks, some): # was it successful?
+    def _in_one_block(self, stacks, some): # whether it was successful
         "Combine rows that use one block and one stack, with a mask."
         block = stacks.block_of(self.scores[0])[0]
         value = np.full(block.shape[1], -1) # column -> row of the values

@@ -98,7 +98,7 @@ class Edge:
         self.codes = codes # pairs of the base
         self.at: np.ndarray | None = None
         self.unique = False
-        self.whole = False # are these all pairs of the base, in order?
+        self.whole = False # whether these are all pairs of the base, in order
 
     def settle(self, pairs):
         "Find the number of each pair among the pairs of the base."
@@ -146,7 +146,7 @@ class Window(NamedTuple):
     columns: np.ndarray # (o, c)
     real_rows: np.ndarray # boolean (o, r)
     real: np.ndarray # boolean (o, r, c)
-    whole: bool # all rows and columns for one output?
+    whole: bool # whether it has all rows and columns for one output
 
     def block(self, A): # (b, o, r, c)
         "The values of a block (b, a, c′) at these entries, zero in the padding."
@@ -369,7 +369,7 @@ def backward(reach, # Reach
              cotangent, # {stack of outputs: (b, pairs, 1)}, consumed
              pull, # (product, Pairs, cotangents (b, ·, r)) -> (b, ·, c), or None
              asked=(), # stacks whose cotangents are requested
-             drop=False, # forget values that are no longer needed?
+             drop=False, # whether to forget values that are no longer needed
              dtype=float, # of the cotangents
             ): # {stack: (b, pairs, m)} of these stacks
     "The backward pass, from the outputs to their arguments."
@@ -495,7 +495,7 @@ class PassPlan:
         return Use(rows, sum(pairs))
 
     def is_explicit(self, W, networks): # bool
-        "Is a matrix drawn in full at the start?"
+        "Test whether a matrix is drawn in full at the start."
         if self.dense is not None:
             return self.dense
         if self.entrywise and W in self.trained:

@@ -101,7 +101,7 @@ class GivenScores:
     Without tied matrices, earlier scores do not change the law of later ones. With
     tied matrices, entries determined by earlier ones are computed, not prescribed."""
     given: Mapping # {block: (rows (m,), columns (m,), values (P, m))}
-    tied: bool # may scores depend on earlier ones?
+    tied: bool # whether scores may depend on earlier ones
     size: int
     normals: dict = field(default_factory=dict) # block -> (P, m)
     rows: dict = field(default_factory=dict) # block -> {block: part of the factor}

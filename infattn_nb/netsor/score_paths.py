@@ -100,7 +100,7 @@ class Batch:
         self.together = len(sizes) # number of batches that are joined
         self.points = child(seeds[0], 1)
         self.error = 0. # largest error of quadratures so far, over root mean squares
-        self.cubed = False # does anything depend on quasi-random points?
+        self.cubed = False # whether anything depends on quasi-random points
         self.covs: dict = {} # two stacks, the later one first -> Cov given the scores
         self.moments: dict = {} # the same, with the means
         self.means: dict = {}
@@ -183,7 +183,7 @@ class Batch:
             self.moments[X, Y] = part
 
     def _closed(self, X):
-        "Is the stack a function with a closed form, of a centred Gaussian?"
+        "Test whether it is a function with a closed form, of a centred Gaussian."
         return (isinstance(X, Nonlin) and isinstance(X.fn, Nonlinearity)
                 and X.fn.closed_form is not None and self.simple(X)
                 and self.mean(X.args[0]) is None)
@@ -523,7 +523,7 @@ class Batch:
         return self.expanded[h]
 
     def _confirmed(self, h, rule, most=16, degree=16):
-        "Does a fine grid give the same coefficients for some of the rows?"
+        "Test whether a fine grid gives the same coefficients for some of the rows."
         f = getattr(h.fn, "fn", h.fn)
         μ, σ = self._mean_and_deviation(h)
         some = np.linspace(0, σ.size - 1, min(most, σ.size)).astype(int)
@@ -938,7 +938,7 @@ def _each(x):
     return x if isinstance(x, tuple) else (x,)
 
 def _constant(x):
-    "Is an array the same on all paths?"
+    "Test whether an array is the same on all paths."
     return x is None or len(x) == 1
 
 def _paths(x, y):
@@ -952,7 +952,7 @@ def _copy(seed):
                         pool_size=seed.pool_size)
 
 def _tied(stacks):
-    "May scores depend on earlier ones, through a matrix that makes several products?"
+    "Test whether scores may depend on earlier ones, by a matrix of several products."
     seen = set()
     for p in stacks.nodes:
         if isinstance(p, Score) and p.is_random:
@@ -1002,7 +1002,7 @@ def _dual_in_blocks(f, mirrored, a, b, c):
 
 def _in_blocks(part, # (rows, columns) -> (P, m, n)
                k, l, # rows and columns in all
-               mirrored, # is the matrix symmetric?
+               mirrored, # whether the matrix is symmetric
               ): # (P, k, l)
     "A matrix in blocks of rows that fit a cache; half of a symmetric one is computed."
     most = max(1, BLOCK_PAIRS//l)

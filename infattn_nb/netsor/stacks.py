@@ -68,7 +68,7 @@ class Stacks:
         self.written: dict = {} # stack or block -> the first node of the program in it
         self.place: dict = {} # vector of the program -> stack and row of each row
         self.block: dict = {} # scores of the program -> block, rows, columns
-        self.gaussian: dict = {} # stack -> is it Gaussian given the scores?
+        self.gaussian: dict = {} # stack -> whether it is Gaussian given the scores
         self.uses: dict = {} # matrix -> its products
         self.views: dict = {}
         self.live = None if wanted is None else live_rows(program, wanted)

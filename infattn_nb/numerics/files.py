@@ -130,7 +130,7 @@ def typed_text(text, name):
 
 @contextmanager
 def warnings_in_a_line(command, # name of the command
-                       quiet, # suppress warnings?
+                       quiet, # whether to suppress warnings
                       ):
     "Print warnings of a command as lines that begin with its name."
     def said(message, *where):

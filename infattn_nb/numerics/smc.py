@@ -228,7 +228,7 @@ def climb(target, # latents (dim, M) -> log likelihoods (M,), gradients (dim, M)
           particles, # M
           moves, # Moves
           keep, # effective fraction of the particles kept per step of β
-          progress, # show a progress bar over β?
+          progress, # whether to show a progress bar over β
           seed, # SeedSequence
          ): # Island
     "Move particles from the prior to the posterior."
@@ -259,7 +259,7 @@ def islands(target, # picklable for processes
             moves=Moves(), # moves at each inverse temperature
             keep=.9, # effective fraction of the particles kept per step of β
             rng=None, # None | int | SeedSequence | Generator
-            progress=False, # show a progress bar over β for each island?
+            progress=False, # whether to show a progress bar over β for each island
            ): # [Island, …]
     "Independent runs; run k uses the k-th child of `rng`, for any number of workers."
     task = partial(climb, target, dim, particles, moves, keep, progress)

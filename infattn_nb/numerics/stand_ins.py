@@ -116,7 +116,7 @@ class Mirrored(NamedTuple):
 
     The three are on the axis before the last."""
     rng: Any
-    vanishes: bool = True # do deviations vanish as n → ∞? If not, all three are equal
+    vanishes: bool = True # whether deviations vanish as n → ∞
 
     def standard_normal(self, shape=None, out=None):
         shape = out.shape if shape is None else shape

@@ -67,7 +67,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     rng
         seed, a whole number ≥ 0
     verbose
-        show a progress bar, on a terminal or in a notebook?
+        whether to show a progress bar, on a terminal or in a notebook
 
     Returns
     -------

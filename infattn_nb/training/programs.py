@@ -816,7 +816,7 @@ def _warn_of(result, rate, last):
                     RuntimeWarning)
 
 def _is_nested(outputs):
-    "Are there rows of several outputs?"
+    "Test whether there are rows of several outputs."
     if isinstance(outputs, (Vector, Score)):
         return False
     return isinstance(outputs, Table) or np.iterable(outputs) and any(
@@ -1036,7 +1036,7 @@ def _how_many(plan, size, init, given, own_batches):
     return SIZE if own_batches or _random(plan, given) else 1
 
 def _random(plan, given):
-    "Is a matrix or an initial vector of the networks drawn?"
+    "Test whether a matrix or an initial vector of the networks is drawn."
     if any(W not in given and plan.var(W) for W in plan.shapes):
         return True
     random = {h: h.random.copy() for h in plan.inputs} # rows
