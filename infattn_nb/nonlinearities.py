@@ -41,7 +41,7 @@ class Nonlinearity:
     constant
         constant C of Definition 2, ≥ 0; None = unknown
     bound
-        sup |φ|, inf if there is none; None = unknown
+        sup |φ|, inf if φ is unbounded; None = unknown
     closed_form
         (a, b, c) -> E φ(U)φ(V); None = by quadrature
     arity

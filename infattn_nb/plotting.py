@@ -85,7 +85,7 @@ def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> An
     label
         label of the bold line
     mean
-        the bold line, if it is not the mean, (points,)
+        values of the bold line, (points,); None = the mean of `y`
     style
         style of the bold line
     """
@@ -148,7 +148,7 @@ def words_of(labels, seq_len) -> list[str]:
     Returns
     -------
     list of str
-        s labels of at most twelve letters
+        s labels of at most twelve characters
     """
     if labels is None:
         return [str(k) for k in range(1, seq_len + 1)]
@@ -201,7 +201,7 @@ def pattern(ax, A, tokens=None, *, rows=None, colours="Blues", largest=None) -> 
 
 # %% ../nbs/plotting.ipynb #pc-points
 def points(ax, y, mean, off, label) -> Any:
-    """Draw predictions against targets, with intervals.
+    """Draw predictions against targets, with intervals; return the axes.
 
     Parameters
     ----------
