@@ -523,7 +523,7 @@ class Config(Entries):
         return cov + sizes.get("type", 0.) # the same for all tokens
 
     def blocks(self, texts):
-        """A Block for each layer; of a decoder behind an encoder, two for each layer.
+        """A Block for each layer, or two for each layer of a decoder behind an encoder.
 
         The first of the two has self-attention, the second has cross-attention and
         the MLP."""
@@ -833,8 +833,9 @@ class Config(Entries):
     def variances(self):
         """Variances of the entries, by role, without a factor of depth.
 
-        They follow the rule of the family: "one" number for all tensors; "clip", powers
-        of width and depth; "xavier", by fan-in and fan-out."""
+        They follow the rule of the family: "one" (a number for all tensors), "clip"
+        (powers of width and depth), "xavier" (by fan-in and fan-out) or "t5" (by
+        fan-in, and for queries also by the width of a head)."""
         if self.has_two_texts:
             return self.of_stack("encoder").variances
         n = self.width

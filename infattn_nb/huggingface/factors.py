@@ -22,7 +22,7 @@ from .measure import as_array, explicit, shift_of
 
 # %% ../../nbs/huggingface/factors.ipynb #fc-factors
 def branch_factor(block, own):
-    "Factor of the branches, relative to the family's factor; zero must stay zero."
+    "Factor of the branches, relative to the block as read; zero must stay zero."
     if block.branch_scale == own.branch_scale:
         return 1.
     if not own.branch_scale:
@@ -32,7 +32,7 @@ def branch_factor(block, own):
     return block.branch_scale/own.branch_scale
 
 def score_factor(block, own):
-    "Factor of the scores, relative to the family's factor."
+    "Factor of the scores, relative to the block as it was read."
     a = block.attention
     factor = 1. if a is None else abs(a.score_scale/own.attention.score_scale)
     if factor != 1 and getattr(a, "clip", None) is not None:
@@ -49,7 +49,7 @@ def folded(t): # a Transformer that was read from a config or a module
     return replace(t, blocks=blocks) if changed else t
 
 def _one_folded(block, own):
-    "A block with the factors of its family and correspondingly changed variances."
+    "A block with the factors that were read and correspondingly changed variances."
     branch = 1. if block.normed_output else branch_factor(block, own)
     a = block.attention
     unnormed = a is not None and getattr(a, "qk_norm", None) is None

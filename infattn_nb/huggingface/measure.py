@@ -361,8 +361,9 @@ def given_biases(read, # the Parts of each block
 
     The neighbouring matrices rotate a bias uniformly. The bias of the values therefore
     matters only through its length. So do the biases of queries and keys if only their
-    products matter. A constant bias before an activation shifts the activation. Other
-    biases raise an error."""
+    products matter. A constant bias before an activation shifts the activation. Biases
+    of the stream are kept if they are uncorrelated and have mean zero, or if a
+    LayerNorm subtracts their mean. Other biases raise an error."""
     found = set()
     for role in BIASES.values():
         for l, r in enumerate(read):

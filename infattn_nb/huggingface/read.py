@@ -120,8 +120,8 @@ def widened(config: Any, texts: Any, width: int, *, heads: str = "more",
     heads
         "more": more heads of the same width; "wider": the same number of wider heads
     fixed
-        "variance": keep fan-in × variance of matrices, and the variances of embeddings;
-        "std": keep the standard deviations of all weights
+        "variance": keep fan-in × variance of matrices, and the size of the input of the
+        first block; "std": keep the standard deviations of all weights
 
     Returns
     -------

@@ -581,8 +581,8 @@ def weights_of(net: Any, module: Any, *, readout: str = "last", adapters: Any = 
     readout
         as in `net.program`; "lm" includes the whole vocabulary and the head
     adapters
-        as in `net.program`; those of a module that peft has wrapped. A module without
-        adapters gives the other weights, so that the adapters start at random
+        as in `net.program`, if peft has wrapped the module. A module without adapters
+        gives all other weights, and the adapters start at random
     verify
         for readout "lm": whether to run the module on the texts and compare its logits
         with those of the program; False for modules that cannot run here

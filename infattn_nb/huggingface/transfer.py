@@ -534,7 +534,7 @@ def coordinate_check(config: Any, texts: Any, widths: Sequence[int] = (64, 128, 
                      fixed: str = "variance", adapters: Any = None,
                      rate_ratio: Any = 1., rng: Rng = 0, **options: Any
                     ) -> CoordinateCheck:
-    """Check whether a few steps change a language model alike at every width.
+    """Check whether a few steps change a language model equally at every width.
 
     The mean absolute changes of the logits, of the state before the head and of the
     attention weights are measured after one step and after `steps` steps. If one

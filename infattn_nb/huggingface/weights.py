@@ -364,8 +364,9 @@ def init_table(net: Any) -> Any:
         slice if matrices are stacked), `mean` and `std` of its entries, `times` (the
         ratio of `std` to the intended standard deviation, by default the family's
         own; of a gain, the factor that it contains), and `where`: "init" for
-        drawn tensors, "given" for given tensors, or "forward" for changes that need
-        another forward pass, such as a factor of the skip connection.
+        tensors that the initialisation draws or fills, "given" for given tensors, or
+        "forward" for changes that need another forward pass, such as a factor of the
+        skip connection.
     """
     import pandas as pd # imported late, because it takes time
     prefix = source_of(net).family.prefix

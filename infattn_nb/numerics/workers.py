@@ -28,7 +28,9 @@ _choice: ContextVar[tuple] = ContextVar("choice", default=(None, 0)) # and its p
 
 @contextmanager
 def parallel(workers: Executor | int | None) -> Iterator[None]:
-    """Choose the workers of a block, `with parallel(4): …`; its results stay the same.
+    """Choose the workers of a block, as in `with parallel(4): …`.
+
+    The results do not depend on this choice.
 
     Parameters
     ----------
