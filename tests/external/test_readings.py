@@ -177,7 +177,7 @@ def drawn_by_the_law(t):
 
 
 @pytest.mark.power(
-    "distribution functions .2 apart: Gram entries and cosines after every block"
+    "distribution functions .25 apart: Gram entries and cosines after every block"
 )
 @pytest.mark.parametrize(
     "kind",

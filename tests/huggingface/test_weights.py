@@ -126,7 +126,7 @@ def p_value(theirs, ours):
 
 
 @pytest.mark.power(
-    "distribution functions .2 apart: Gram entries, cosines, entropies after every "
+    "distribution functions .25 apart: Gram entries, cosines, entropies after every "
     "block"
 )
 @pytest.mark.parametrize("name, how", nightly(CASES, *(set(CASES) - DAILY)))
