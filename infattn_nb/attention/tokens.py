@@ -112,7 +112,8 @@ class Tokens(TokenLaw):
     At finite width the Gram matrix is a sum over n coordinates, so a draw takes time
     linear in n, unless φ is the identity. From width 4·2ˢ on, up to seven independent
     ReLU tokens take fewer random numbers per coordinate. For a single ReLU token the
-    sum is a χ² variable, which is then drawn in the same time at any width.
+    sum is a χ² variable with a binomial number of degrees of freedom. Then a draw
+    takes the same time at any width.
 
     Parameters
     ----------

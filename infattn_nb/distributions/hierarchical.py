@@ -53,7 +53,8 @@ class HierarchicalGaussian:
     direct
         (size, Generator) -> draws of y (size, dim) without S; None = draw S first
     tv_error
-        bound on the total-variation distance to the requested law
+        bound on the total-variation distance to the requested law; `cdf` adds it to
+        its error
     nearby
         the same law with its inputs changed by their errors, up and down; the
         largest change of a result is added to its error
@@ -224,9 +225,9 @@ class HierarchicalGaussian:
               rng: Rng = 0) -> "ConditionalGaussian":
         r"""The law of the other outputs, given the values of some outputs.
 
-        It is a mixture of Gaussians: each draw of $S$ has a conditional mean and
-        covariance, and a weight proportional to its density at the known values. A
-        warning is given if fewer than 100 draws carry the weight.
+        It is a mixture of Gaussians. Each draw of $S$ has a conditional mean and
+        covariance, and a weight proportional to the density of the known values given
+        this $S$. A warning is given if fewer than 100 draws are effective.
 
         Parameters
         ----------
@@ -337,8 +338,10 @@ class HierarchicalGaussian:
             return_error: bool = False) -> Any:
         """The covariance of y: an average over draws of S, exact where S is constant.
 
-        With 256 heads or more at infinite width it is an average over single heads
-        at scrambled Sobol points instead, since E S is the same for every head.
+        For the infinite-width limit of an attention layer with 256 or more equal
+        heads, whose width is not fixed, the result is an average over single heads
+        instead, since E S is the same for every head. The heads are drawn from
+        scrambled Sobol points, or from random numbers for more than 145 tokens.
 
         Parameters
         ----------
@@ -384,7 +387,9 @@ class HierarchicalGaussian:
         warning. Beyond 1,000 standard deviations the error is always inf. At ±inf the
         value is -inf, and at nan it is nan. Where the density is known to be infinite
         (one head, equal outputs) the value is inf, with error 0. Within 1e-4
-        standard deviations of such a point the error is inf.
+        standard deviations of such a point the error is inf, except for one head on
+        two tokens with a regular Gram matrix and no mask, whose density is computed
+        there by integration.
 
         Parameters
         ----------
@@ -518,10 +523,10 @@ class HierarchicalGaussian:
         r"""The differential entropy $-\mathbb{E}\log f(y)$, in nats.
 
         For each draw of S one y is drawn. The mean over all *other* S estimates f(y)
-        with an error that makes the entropy too large on average. If the y's own S is
-        included, the entropy is too small on average. The value is the midpoint
-        of the two, and the error includes half their distance. It is exact for a
-        constant S, and for one output whose law is known.
+        with an error that makes the entropy too large on average. If the S from which
+        y was drawn is included, the entropy is too small on average. The returned value
+        is the midpoint of the two, and the error includes half their distance. The
+        value is exact for a constant S, and for one output whose law is known.
 
         Parameters
         ----------

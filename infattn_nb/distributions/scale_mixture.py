@@ -393,7 +393,7 @@ class ScaleMixture(LawWithErrors):
     error is the standard error over draws of $v$, or the estimated error of a
     quadrature. Without `return_error`, tail probabilities, logarithms and quantiles
     warn beyond five standard deviations if a logarithm is uncertain by more than 0.1,
-    and `logpdf` also within 0.01 standard deviations of zero; `pdf` and `cdf` do not.
+    and `logpdf` also within 0.01 standard deviations of zero. `pdf` and `cdf` never do.
     The error is infinite where the rules of a quadrature do not converge, or where a
     few draws dominate.
 
@@ -561,7 +561,9 @@ class ScaleMixture(LawWithErrors):
                scale: float = 1., lb: float | None = None, ub: float | None = None,
                conditional: bool = False, *, return_error: bool = False, **kwds: Any
                ) -> Any:
-        """The mean of func(loc + scale·y) on [lb, ub], atom included.
+        """The integral of func(x) over [lb, ub] under the law of x = loc + scale·y.
+
+        An atom in [lb, ub] is included.
 
         Parameters
         ----------
@@ -587,7 +589,7 @@ class ScaleMixture(LawWithErrors):
         Returns
         -------
         number or tuple of numbers
-            the mean, or (mean, error)
+            the integral, or (integral, error)
         """
         f = (lambda y: y) if func is None else checks.function(func, "func")
         if not isinstance(args, (tuple, list)) or args:

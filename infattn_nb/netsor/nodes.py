@@ -483,7 +483,7 @@ def made_of(h):
 class Score:
     r"""Scores $Q K^\top/\sqrt m$ or, if `linear`, $Q K^\top/m$, for length m (P(2)).
 
-    Scores that are outputs, `plain`, are not divided. They form a block (a, b);
+    `plain` scores, such as logits, are not divided. Scores form a block (a, b), and
     `P[i]`, `P[:, j]` and `P[i, j]` are also blocks."""
     program: Any # the Program it belongs to
     args: tuple # Q, K

@@ -419,7 +419,7 @@ class Program:
         Returns
         -------
         Readout
-            a row that reads out vectors of one length, the same for several texts
+            a row that reads out vectors of one length, also those of several texts
         """
         var = checks.number(var, "var", "[0, ∞)", "pass the variance of an entry of r")
         name = _name_of(name, f"R{len(self.readouts) + 1}")
@@ -602,7 +602,7 @@ class Program:
         return self._record(Attend(self, (V,), length, rows, weights, scores, seen))
 
     def route(self, scores: Scores, stacks: Any, weights: Callable = softmax) -> Vector:
-        r"""Row i is a sum of the i-th rows of several stacks, weighted by row i of P.
+        r"""Row i is the sum of row i of several stacks, with weights from row i of P.
 
         A mixture of experts is of this form: each stack is the output of one expert.
 

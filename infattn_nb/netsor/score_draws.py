@@ -98,8 +98,8 @@ def stacked(blocks, axis=1):
 class GivenScores:
     """Blocks of scores with prescribed entries.
 
-    Without tied matrices, earlier scores do not change the law of later ones. With
-    tied matrices, entries determined by earlier ones are computed, not prescribed."""
+    Without tied matrices, the given values are used without change. With tied
+    matrices, entries determined by earlier ones are computed, not prescribed."""
     given: Mapping # {block: (rows (m,), columns (m,), values (P, m))}
     tied: bool # whether scores may depend on earlier ones
     size: int
