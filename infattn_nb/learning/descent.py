@@ -33,9 +33,8 @@ class AttentionDescent(DescentEstimator):
     Parameters
     ----------
     heads
-        number of heads, H; np.inf: kernel regression with the tangent kernel (width
-        np.inf only),
-        computed by a quadrature over one head, with a stated error
+        number of heads, H; np.inf: kernel regression with the tangent kernel, computed
+        by a quadrature over one head, with a stated error (head_width=np.inf only)
     var_qk
         σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo
@@ -52,8 +51,8 @@ class AttentionDescent(DescentEstimator):
         "squared" (half the sum of squares), "logistic", "softmax", or an object with
         value(f, y) → (networks,) and gradient(f, y) → f's shape
     learning_rate
-        rate η for standard normal weights (NTK parametrization); None: a rate is
-        found at which no network diverges
+        rate η for standard normal weights (NTK parametrization); None: a rate
+        within the stability limit at the start, halved if a network diverges
     max_iter
         largest number of steps
     momentum

@@ -93,7 +93,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         log evidence of each island; number of particles of the prior with descendants
     var_qk_, var_vo_, alpha_
         values used for the posterior; with `optimizer="evidence"` the values
-        of largest evidence
+        with the largest evidence found
     latents_, weights_
         particles (dim, M), their weights (M,)
     n_features_in_

@@ -221,8 +221,8 @@ class Transformer(Network):
         ----------
         draws
             heads per layer, at least 16, over which the average is taken; with the
-            default, four layers of 32 tokens take a second, with relative errors of
-            0.04 % at unit variances and larger errors for larger scores
+            default, four layers of 32 tokens take about a second, with relative errors
+            of 0.04 % at unit variances and larger errors for larger scores
         rng
             seed: None | int | SeedSequence | Generator
         return_error
