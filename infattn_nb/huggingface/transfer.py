@@ -359,11 +359,12 @@ def _said(how):
 
 def _ratios(rate_ratio, widths, adapters):
     "The ratio of rates at each width."
-    if adapters is None and rate_ratio != 1:
-        checks.reject("rate_ratio", "be passed with adapters", rate_ratio,
-                      "pass adapters=dict(rank=8), or leave it out")
     ratio = rate_ratio if callable(rate_ratio) else lambda n: rate_ratio
-    return [checks.number(ratio(n), "rate_ratio", "(0, ∞)") for n in widths]
+    ratios = [checks.number(ratio(n), "rate_ratio", "(0, ∞)") for n in widths]
+    if adapters is None and set(ratios) != {1.}:
+        checks.reject("rate_ratio", "be passed with adapters", ratios,
+                      "pass adapters=dict(rank=8), or leave it out")
+    return ratios
 
 def _check_memory(read, texts, n, size, rule, adapters=None):
     "Reject a width whose arrays exceed the memory, before a program is written."

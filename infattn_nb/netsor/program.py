@@ -620,7 +620,7 @@ class Program:
         Vector
             a stack of k vectors
         """
-        stacks = self.own(Vector, list(stacks), "stacks")
+        stacks = self.own(Vector, stacks, "stacks")
         scores = self.own(Score, scores, "scores", some=True)
         k = len(scores[0])
         m = sum(p.shape[1] for p in scores)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MOST', 'NO_EIGENVALUE', 'MASKS', 'reject', 'real', 'number', 'floats', 'count', 'heads', 'axes', 'width', 'shape',
            'output', 'cov', 'has_root', 'mask_word', 'mask', 'choice', 'options', 'flag', 'completes', 'put',
-           'variances', 'arrays', 'kind', 'function', 'path', 'optional', 'warn', 'memory_of_the_machine', 'memory',
-           'returned', 'rowwise']
+           'variances', 'arrays', 'array', 'kind', 'function', 'path', 'optional', 'warn', 'memory_of_the_machine',
+           'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/numerics/checks.ipynb #3e9fa4bd
 import os
@@ -366,7 +366,7 @@ def arrays(record, # a frozen record, while it is made
     "Check fields that must be arrays; a letter stands for the same length in all."
     known: dict = {}
     for name, axes in shapes.items():
-        a = _numbers(getattr(record, name), name)
+        a = array(getattr(record, name), name)
         dots = axes[0] is ...
         before = a.ndim - len(axes) + dots
         if before < 0 or before and not dots or not all(
@@ -386,8 +386,10 @@ def _lengths(axes, shape, before):
         letter = axis.removesuffix("+1")
         yield letter, k - (letter != axis)
 
-def _numbers(x, name):
-    "An array of numbers or truth values, not copied."
+def array(x, # numbers or truth values
+          name, # name of the argument, for the message
+         ): # ndarray, not copied
+    "An array of numbers or truth values, or a one-sentence TypeError or ValueError."
     try:
         a = np.asarray(x)
     except ValueError:

@@ -489,6 +489,7 @@ class Training:
             have diverged
         """
         plan = self._learner.plan
+        block = checks.count(block, "block", least=0)
         wanted = plan.program.routing(block)
         if any(P not in plan.others for P in wanted):
             checks.reject("block", "have a router that was watched", block,

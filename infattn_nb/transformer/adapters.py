@@ -21,6 +21,7 @@ from .parts import ATTENTION_MATRICES, MLP_MATRICES, Part
 # %% ../../nbs/transformer/adapters.ipynb #ad-class
 ADAPTED = (*ATTENTION_MATRICES, *MLP_MATRICES)
 
+@checks.completes("factor")
 @dataclass(frozen=True, repr=False)
 class Adapters(Part):
     r"""Low-rank adapters, $Wx+\frac{\alpha}{r}BAx$, for some matrices W of a network.

@@ -60,6 +60,7 @@ class Overflow(ValueError, ArithmeticError):
     "Scores too large for floating point."
 
 # %% ../../nbs/transformer/attention.ipynb #bl-rotary
+@checks.completes("angles", "correlation", "of_patches", "turning")
 @dataclass(frozen=True, repr=False)
 class Rotary(Part):
     r"""Rotary positions: coordinates at position i are rotated by angles $i\theta_f$.

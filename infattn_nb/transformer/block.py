@@ -147,7 +147,7 @@ class Block(Part):
         "Reject rows of an unsupported block."
         for name in ("rows", "looks_at"):
             if getattr(self, name) is not None:
-                found = np.array(getattr(self, name))
+                found = checks.array(getattr(self, name), name).copy()
                 if found.dtype != bool or found.ndim != 1 or not found.any():
                     checks.reject(name, "be true for some of the tokens, (s,)",
                                   f"{found!r:.40}", "pass e.g. text_labels(texts) == 0")

@@ -336,6 +336,7 @@ class Sum(NamedTuple):
         return M, Gradient(g.n, along, g.beyond).times(self.skip)
 
 # %% ../../nbs/transformer/stream.ipynb #st-projection
+@checks.completes()
 @dataclass(frozen=True, repr=False)
 class Projection(Part):
     """A matrix between the embeddings and the first block, as in ELECTRA.

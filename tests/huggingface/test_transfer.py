@@ -266,3 +266,4 @@ def test_adapters_have_two_rates():
         run = run_of(widened(CONFIG, TEXT, (32, 64)[i]), adapters, **how)
         np.testing.assert_allclose(cell.loss[i, 0], run.loss[:, -1], rtol=1e-12)
     rejects(lambda: found(rate_ratio=2.0), "`rate_ratio` must be passed with adapters")
+    rejects(lambda: found(rate_ratio=[1.0, 2.0]), "`rate_ratio` must be a number")

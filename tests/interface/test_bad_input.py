@@ -328,6 +328,7 @@ from_config(3, 4) ~ `config`
 from_config(dict(model_type='longt5'), 4) ~ model_type
 from_config(dict(model_type='t5'), 4) ~ `texts` must be a pair, source and target
 from_config(dict(model_type='bart'), (4, 1025)) ~ allow for a target of 1025 tokens
+Block(rows=[[True], [True, False]]) ~ `rows` must be an array, got lists of different
 Block(rows=[True, False], looks_at=[True, True]) ~ `looks_at` must have no token
 Block(SelfAttention(), None, 'sandwich', rows=[True, False]) ~ `rows` must be None
 Transformer(np.eye(3), [Block(rows=[True, False])]) ~ `rows` must have shape (3,)

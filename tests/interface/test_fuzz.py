@@ -230,6 +230,10 @@ CALLABLES = dict(callables())
 def test_odd_arguments_give_a_result_or_one_sentence(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some of them write files
     make = CALLABLES[place]
+    if place.endswith(".predict_proba"):
+        pytest.skip(
+            "the examples are not of classes; `predict` takes the same argument"
+        )
     found = parameters(make())
     if found is None:
         pytest.skip("its parameters have no names")

@@ -196,6 +196,8 @@ def test_rows_of_a_route():
         p.route(P, [A])
     with pytest.raises(ValueError, match="be 3 stacks of 4 vectors"):
         p.route([P, p.scores(X, p.parameter())], [A, B])
+    with pytest.raises(TypeError, match="`stacks` must be a list of vectors"):
+        p.route(P, 1.0)
 
 
 def test_routers_that_were_not_watched():
@@ -206,6 +208,8 @@ def test_routers_that_were_not_watched():
     assert (only.choices(1).sum(-1) == K).all()
     with pytest.raises(ValueError, match="`block` must have a router that was watched"):
         only.choices(0)
+    with pytest.raises(TypeError, match="`block` must be an integer"):
+        only.choices(None)
     with pytest.raises(ValueError, match="have one, counted from 0: 0, 1"):
         p.routing(2)
     with pytest.raises(ValueError, match="counted from 0: none"):
