@@ -140,7 +140,7 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        whether to also return the error, of the quadrature and as stated by the laws
+        whether to also return the error of the quadrature and of the laws themselves
 
     Returns
     -------
@@ -250,7 +250,7 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        whether to also return the error, of the quadrature and as stated by the laws
+        whether to also return the error of the quadrature and of the laws themselves
 
     Returns
     -------
@@ -285,7 +285,9 @@ def _hellinger(p, q):
 @_with_types
 @unwatched_tails()
 def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
-    r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; ∞ if a mean is ∞.
+    r"""The Wasserstein distance of order one, $\int|F_p - F_q|$.
+
+    It is infinite if only one of the laws has a mean. If neither has, it may be finite.
 
     Parameters
     ----------
@@ -294,7 +296,7 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law: scipy distribution or marginal
     return_error
-        whether to also return the error, of the quadrature and as stated by the laws
+        whether to also return the error of the quadrature and of the laws themselves
 
     Returns
     -------
@@ -388,10 +390,10 @@ def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18
               rng: Rng = None, limit: Attention | None = None) -> tuple:
     r"""Divergence of the law at width n from the limit, by paired draws (P-Fig. 1B).
 
-    The divergence is in nats, from antithetic pairs, with a jackknife error,
-    to which the error of the tokens' kernel is added. For identity tokens the relative
-    error hardly depends on n. An output that is exactly zero in one of 4096 trial
-    draws gives (inf, 0); a rarer atom is ignored.
+    The divergence, in nats, is computed from antithetic pairs. Its error is the
+    jackknife error plus the effect of the error of the tokens' kernel. For identity
+    tokens the relative error hardly depends on n. An output that is exactly zero in one
+    of 4096 trial draws gives (inf, 0); a rarer atom is ignored.
 
     Parameters
     ----------

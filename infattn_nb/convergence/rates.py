@@ -221,6 +221,11 @@ def kl_constant(layer: Attention, i: int = -1, *, step: float = .01) -> float:
     step
         step of the finite differences, 1e-4…0.1; the error is of order step²
 
+    Returns
+    -------
+    float
+        c, in nats
+
     Raises
     ------
     ValueError

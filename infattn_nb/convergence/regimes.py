@@ -100,7 +100,8 @@ def _tied_width(layer, width):
 def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     r"""The law of the outputs with $W^Q = W^K$ and scores divided by n (P-section 2.2).
 
-    At `width=np.inf` it is the Gaussian with $A = \mathrm{SoftMax}(\sigma^2K)$.
+    If width and head width are infinite, it is the Gaussian with
+    $A = \mathrm{SoftMax}(\sigma^2K)$.
 
     Parameters
     ----------
@@ -153,6 +154,8 @@ DISTANCES = {"KL": kl_divergence, "TV": total_variation, "Hellinger": hellinger,
 
 def gaussian_limits(layer: Attention, i: int = -1) -> dict:
     """Gaussians for infinitely many heads (P(6)) and scores divided by n (P(5)).
+
+    If var_q = var_k, the Gaussian for $W^Q = W^K$ and scores divided by n is added.
 
     Parameters
     ----------
@@ -242,7 +245,7 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     k
         number of standard deviations, ≥ 0, any shape
     return_error
-        whether to also return the error that the law states (including that of σ)
+        whether to also return the error that the law states (including the error of σ)
 
     Returns
     -------
@@ -349,7 +352,7 @@ def _printed(pair, form=".2g"):
 
 @dataclass(frozen=True, eq=False)
 class LimitErrorResult:
-    """Result of `limit_error`: distances of a layer, its limit and a Gaussian.
+    """Result of `limit_error`: a layer compared with its limit and with a Gaussian.
 
     Parameters
     ----------
@@ -360,11 +363,11 @@ class LimitErrorResult:
     divergence
         D(width n ‖ limit), in nats
     divergence_error
-        its standard error
+        standard error of the divergence
     law
         law of the output at this width
     limit
-        its law in the limit
+        law of the output in the limit
     """
     width: float
     output: tuple
@@ -400,7 +403,7 @@ class LimitErrorResult:
 
     @property
     def errors(self) -> dict[str, float]:
-        "Their errors: inf if too few draws reach the tails, NaN if none is stated."
+        "The errors of `.numbers`: inf if draws miss the tails, NaN if none is stated."
         return {name: error for name, (_, error) in self._pairs.items()}
 
     @property
@@ -434,7 +437,7 @@ class LimitErrorResult:
         return said + f"; the Gaussian misses the tails by a factor of {missed}."
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Plot the tail probabilities beyond k sd, divided by those of the Gaussian.
+        """Plot tail probabilities beyond k sd, divided by the Gaussian probabilities.
 
         Parameters
         ----------
@@ -493,7 +496,7 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
         width n in [1, ∞]; for low-rank heads: heads·head_width or ∞
     i
         output; None = the last output whose kurtosis at this width is nearly the
-        largest, by at most 4,096 draws (the last output if there are more than 724)
+        largest, by at most 4,096 draws (for more than 724 tokens the last output)
     draws
         number of draws of the random matrices, at least 32; the cost grows with it
         and with s²
