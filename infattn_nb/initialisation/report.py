@@ -728,10 +728,10 @@ def report(transformer: Transformer, width: float | None = None,
            relative: bool = False) -> Report:
     """Describe a network before training, in sentences and pictures.
 
-    Networks are drawn at this width, and the same number of networks at infinite
-    width. Gradients are norms of torch's `.grad` of each tensor. There is a
-    sentence for each quantity that a scan uses (for `dead` and `even` only beyond
-    their thresholds). If a threshold is crossed, a few factors of branches or scores
+    Networks are drawn at the given width, and as many networks at infinite width.
+    Gradients are norms of torch's `.grad` of each tensor. There is a sentence for
+    each quantity that a scan uses (for `dead` and `even` only beyond their
+    thresholds). If a threshold is crossed, a few factors of branches or scores
     are tried, and the factor closest to 1 that suffices is stated.
 
     The report also states the loss of a language model's head before the first step.

@@ -115,7 +115,7 @@ def with_rule(transformer: Transformer, rule: str, *,
 
     GPT-2 multiplies the given variances, and Depth-µP multiplies the given branch and
     score factors. If a network already follows such a rule, for example because it was
-    read from GPT-2's config, the factor would be applied twice. Depth-µP's scores are
+    read from GPT-2's config, the factor is applied twice. Depth-µP's scores are
     QKᵀ·8/m, which is QKᵀ/√m at head width 64.
 
     Parameters
