@@ -363,8 +363,8 @@ class CircuitDescent(DescentEstimator):
         "squared" (half the sum of squares), "logistic", "softmax", or an object with
         value(f, y) → (networks,) and gradient(f, y) → f's shape
     learning_rate
-        rate η for standard normal weights (NTK parametrization); None: a rate is
-        found at which no network diverges
+        rate η for standard normal weights (NTK parametrization); None: a rate
+        within the stability limit at the start, halved if a network diverges
     max_iter
         largest number of steps
     momentum

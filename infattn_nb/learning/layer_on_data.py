@@ -443,7 +443,7 @@ def gaussian_fit(Φ, # features, particles last (P, k, M)
                  Y, # data (P, D)
                  alpha, # noise variance σ²
                 ): # Fit
-    r"$\sum_d\log N(y_d; 0, \Phi\Phi^\top + \sigma^2I)$ and its derivatives."
+    r"Log likelihood of columns $N(0, \Phi\Phi^\top + \sigma^2I)$, and its derivatives."
     P, k, M = Φ.shape
     if k >= P:
         return _by_sequences(particles_first(Φ), Y, alpha)
