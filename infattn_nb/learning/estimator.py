@@ -269,7 +269,8 @@ class DescentEstimator(SequenceEstimator):
         X
             token embeddings (Q, s, d), or a list of arrays (s_q, d)
         y
-            targets, one per sequence: (Q,) or (Q, D)
+            targets (Q,) or (Q, D); for readout="every" an axis of positions
+            follows the first
         sample_weight
             (Q,), in [0, ∞); None = equal
         """

@@ -301,7 +301,7 @@ class LatentAttention(AttentionBranch):
         Parameters
         ----------
         n
-            not used, as the ranks are the same at every width
+            not used, as a head has the same coordinates at every width
         """
         return self.head_width + self.rotary_width
 
