@@ -1112,8 +1112,8 @@ class Paths:
         wanted
             vectors and scores to follow; None = all
         given
-            prescribed values of all sqrt scores in the program's order, (size, r);
-            None = drawn
+            prescribed values of all scores with scaling "sqrt", in the program's
+            order, (size, r); None = drawn
         """
         self.program = program
         self.size = checks.count(size, "size")

@@ -107,7 +107,7 @@ class Optimizer:
         slope
             the derivative with respect to W, an array of its shape
         size
-            W divided by its normal weights, a number or one per network
+            the result of `step_size`, a number or one per network
         learning_rate, decay
             η > 0 and λ ≥ 0
         """
