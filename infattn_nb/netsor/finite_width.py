@@ -177,14 +177,14 @@ def _kept(run, keep, size, g):
 # %% ../../nbs/netsor/finite_width.ipynb #58bb17f1
 def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
          rng: Rng = None) -> np.ndarray:
-    r"""Draws of the second moments $\frac1n (h^i)^\top h^j$ over the n coordinates.
+    r"""Draws of the second moments $\frac1m (h^i)^\top h^j$ over the m coordinates.
 
     Parameters
     ----------
     program
         the network, as a program
     vectors
-        k vectors of equal length
+        k vectors of equal length m, for example n
     width
         width n, a whole number
     size

@@ -92,7 +92,7 @@ def new_directions(rest, # (b, k, c): components of some vectors orthogonal to V
 class State:
     """A trained matrix κW₀ + UᵀCV, and its velocity or momentum νW₀ + UᵀMV.
 
-    W₀ is the random matrix at the start; the rows of U (j, r) and V (i, c) are the
+    W₀ is the random matrix at the start. The rows of U (j, r) and V (i, c) are the
     directions that W₀ᵀ and W₀ have multiplied, `left.rows` and `right.rows`."""
     start_factor: float # κ
     moved: np.ndarray # C, (b, j, i)

@@ -436,9 +436,9 @@ def mlp_branch(weights, l, branch, U, expert=None, shared=""):
 class ExpertGate:
     """Weights of experts as a function of rows of logits.
 
-    With a bias, each row contains m logits and then m numbers that are added to them;
-    the latter have the weight zero. If the k-th and the next logit differ by less than
-    1e-10, an error is raised: the derivative does not exist at ties."""
+    With a bias, each row contains m logits and then m numbers that are added to them.
+    The latter have the weight zero. If a change of less than 1e-10 would change the
+    choice of experts, an error is raised: the derivative does not exist at ties."""
     routing: Routing
     bias: bool = False
 

@@ -138,7 +138,7 @@ class Norm(Part):
     kind
         "layer" (LayerNorm, subtracts the mean) or "rms" (RMSNorm)
     eps
-        number ε ≥ 0, added to the variance
+        number ε ≥ 0, added to the variance (to the mean square for "rms")
     gain
         factor of the normalised tokens, above 0
     """
