@@ -141,7 +141,7 @@ def tried(loss, # object with value and gradient
     rise = up - loss.value(f - h, Y)
     stated = 2*(slope*h).sum((1, 2))
     most = np.abs(slope*h).sum((1, 2))
-    rounding = 1e-13*np.abs(up)
+    rounding = 1e-13*np.abs(up) + 1e-14
     if (np.abs(rise - stated) > 1e-2*most + rounding).any():
         checks.reject("loss.gradient(f, y)", "be the derivative of loss.value(f, y)",
                       f"{stated[0]:.3g} where the value changes by {rise[0]:.3g}",
