@@ -36,7 +36,7 @@ def _colour(k):
 class Panel:
     """The picture that belongs to one question about a network.
 
-    `draw(ax)` draws it; `alt_text()` describes it for readers who cannot see it."""
+    `draw(ax)` draws it. `alt_text()` describes it for readers who cannot see it."""
     title = ""
 
     def __init__(self, measured, thresholds, tokens): # fields of a Report

@@ -48,7 +48,8 @@ class Thresholds:
         gradient of queries and keys, divided by the gradient of values, below which
         it counts as too small, in [0, ∞)
     max_spread
-        standard deviation of log Θ above which networks count as different, in [0, ∞)
+        standard deviation of log Θ above which networks count as different, in [0, ∞);
+        Θ is the squared norm of the gradient of all blocks
     min_block_share
         share of the blocks in the squared gradients of blocks and embeddings, below
         which they count as idle, in [0, 1]

@@ -340,7 +340,8 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     relative
         whether to judge changes in relative units, as in report; otherwise gradients
         are norms of torch's .grad. At infinite width, .grad needs the fan-ins at the
-        network's own width; without one, blocks and embeddings are not compared
+        network's own width. A network without a width of its own is then not judged by
+        the share of the blocks
 
     Returns
     -------

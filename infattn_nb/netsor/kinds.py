@@ -397,7 +397,7 @@ def pulled_weights(weights, # function of rows of scores
 # %% ../../nbs/netsor/kinds.ipynb #kn-norm
 @node
 class Normalize(Sum):
-    r"$(h_\alpha - \mu)/\sqrt{v + \varepsilon}$, mean and variance over coordinates."
+    r"$(h_\alpha - \mu)/\sqrt{v + \varepsilon}$, where v is the mean of $(h-\mu)^2$."
     kind: str # "layer", or "rms": μ = 0
     eps: float
     letter = "r"
@@ -454,7 +454,7 @@ class Normalize(Sum):
 # %% ../../nbs/netsor/kinds.ipynb #kn-only
 @node
 class FiniteOnly(Vector, form=True):
-    "Vectors that have values at every finite width, but no limit in this package."
+    "Vectors that have values at finite width, but no limit in this package."
     @property
     @rule
     def called(self) -> Any:

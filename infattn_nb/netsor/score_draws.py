@@ -19,7 +19,7 @@ from ..numerics.stand_ins import Normals
 class PairNormals:
     r"""Blocks of scores as $L N L'^\top$, with one $N$ for each pair of products.
 
-    L is the block Cholesky factor of all products of a matrix; it grows by a row of
+    L is the block Cholesky factor of all products of a matrix. It grows by a row of
     blocks with each product. Exchanged roles and shared matrices are included."""
     rng: Normals
     size: int # paths
