@@ -210,7 +210,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         n_samples
             number of functions; the result is (Q, n_samples) or (Q, D, n_samples)
         random_state
-            None | int | SeedSequence | Generator | RandomState
+            None | int | SeedSequence | Generator | RandomState; seed of the draws given
+            the particles, whose seed is the model's own `random_state`
         """
         me, X = self._ready(X)
         n = checks.count(n_samples, "n_samples")
