@@ -57,12 +57,8 @@ class Tensor(NamedTuple):
         return number
 
     def is_of_block(self, l):
-        "Test whether block l, from 0, has this tensor of one of its stacks."
+        "Test whether block l, from 0, has this tensor; a block of another stack does not."
         return not self.numbers or self.numbers[l] is not None
-
-    def is_of_stack(self, name):
-        "Test whether it is outside the blocks, before or after one of two stacks."
-        return self.name.startswith(f"{name}.")
 
     @property
     def marks(self):
@@ -384,7 +380,7 @@ def halves_of_pairs(W, # (heads·m, n)
     return W.reshape(-1, m, W.shape[1])[:, order].reshape(W.shape)
 
 def neighbours_apart(matrices, a): # matrices of a block, its attention
-    "Matrices of queries and keys, in the order of `Rotary`."
+    "The matrices of a block, with queries and keys in the order of `Rotary`."
     if "kr" in matrices: # of latent attention
         d = a.head_width
         m = a.width_of_heads(np.inf)

@@ -290,7 +290,7 @@ class Use(NamedTuple):
     "The products that are computed with a random matrix."
     forward: int # vectors that it multiplies in a pass
     backward: int # vectors that its transpose multiplies
-    in_all: int = 0 # directions that a training multiplies; 0: one pass
+    in_all: int = 0 # directions multiplied in the whole training; 0: one pass
 
     def starts_explicit(self, shape, networks): # bool
         "Test whether it is cheaper to draw the matrix (r, c) at the start."
