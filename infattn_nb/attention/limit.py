@@ -125,7 +125,7 @@ def _with_beyond(law, rules, heads, beyond):
     return [ScaleMixture(v, w/w.sum())]
 
 def _independent_row(layer, i, **options):
-    "The law from the laws of halves, if the scores of row i are independent up to a shift."
+    "The law from halves, if the scores of row i are independent up to a shift."
     if layer.weights is not softmax:
         return None
     K = layer.tokens.kernel()

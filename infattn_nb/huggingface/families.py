@@ -57,7 +57,7 @@ class Tensor(NamedTuple):
         return number
 
     def is_of_block(self, l):
-        "Test whether block l, from 0, has this tensor; a block of another stack does not."
+        "Test whether block l, from 0, has it; a block of another stack does not."
         return not self.numbers or self.numbers[l] is not None
 
     @property

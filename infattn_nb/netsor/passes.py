@@ -324,7 +324,7 @@ class Pull(NamedTuple):
 
     @property
     def window(self):
-        "The window of the argument that a node which mixes rows reads."
+        "The window of the argument of this node, which mixes rows."
         return self.reach.windows[self.node]
 
     @property
