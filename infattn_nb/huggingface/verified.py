@@ -29,7 +29,7 @@ class Watched(NamedTuple):
     returned: Any # result of the whole call
 
 def rows_of(x):
-    "The array (s, n) of a tensor (1, s, n), (s, 1, n) or (s, n), or of the first of several."
+    "The array (s, n) of a tensor (1, s, n), (s, 1, n) or (s, n), or of the first one."
     while isinstance(x, (tuple, list)):
         x = x[0]
     x = as_array(x, "output")

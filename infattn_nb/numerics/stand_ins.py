@@ -25,7 +25,7 @@ class Normals(Protocol):
 class Streams(NamedTuple):
     "The random streams of one draw of a layer, in the order in which they are spawned."
     tokens: Any # the Gram matrix of the tokens
-    normals: Normals # normal matrices of the scores; with n×n heads all randomness at n = ∞
+    normals: Normals # of the scores; with n×n heads all that is random at n = ∞
     wisharts: Any # the Wishart factors of queries (or keys) and of values
 
     @classmethod
