@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MOST_LINES', 'MOST_WORDS', 'package_style', 'own_axes', 'current_axes', 'styled', 'ink', 'lines', 'bold_dashes',
-           'printable', 'words_of', 'pattern', 'points']
+           'printable', 'words_of', 'pattern', 'points', 'with_error']
 
 # %% ../nbs/plotting.ipynb #pc-takes
 import sys
@@ -226,3 +226,22 @@ def points(ax, y, mean, off, label) -> Any:
     ax.set(xlabel="target", ylabel="prediction")
     ax.legend()
     return ax
+
+# %% ../nbs/plotting.ipynb #pc-error
+def with_error(x: float, error: float, form: str = "{} ± {}") -> str:
+    """A number and its error, rounded to the first digit of the error.
+
+    Parameters
+    ----------
+    x
+        the number
+    error
+        error ≥ 0; if it is 0, ∞ or NaN, the number stands alone, with three digits
+    form
+        text with a place for each of the two
+    """
+    if not (np.isfinite(x) and 0 < error < np.inf):
+        return f"{x:.3g}"
+    digits = max(0, -int(np.floor(np.log10(error))))
+    x = round(x, digits) + 0. # no minus before zero
+    return form.format(f"{x:.{digits}f}", f"{error:.{digits}f}")

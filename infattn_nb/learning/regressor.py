@@ -66,7 +66,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         "evidence": choose `var_qk`, `var_vo`, `alpha` by maximising the evidence,
         starting from the given values; None: keep them
     normalize_y
-        whether to shift and scale the targets to mean 0 and variance 1; `alpha` then
+        whether to shift and scale the targets to mean 0 and variance 1. Then `alpha`
         refers to the scaled targets
     n_particles
         number of particles in each independent run (island), at least 2
@@ -210,7 +210,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         n_samples
             number of functions; the result is (Q, n_samples) or (Q, D, n_samples)
         random_state
-            None | int | SeedSequence | Generator | RandomState; seed of the draws given
+            None | int | SeedSequence | Generator | RandomState: seed of the draws given
             the particles, whose seed is the model's own `random_state`
         """
         me, X = self._ready(X)

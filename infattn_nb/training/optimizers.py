@@ -402,21 +402,21 @@ class Powers(NamedTuple):
     start: float # the initial standard deviation, relative to σ/√c or √var
     sgd: float # the rate
     adam: float # the rate of Adam and AdamW
-    muon: float # the step in spectral norm, relative to the base width
+    muon: float # the step in spectral norm; NaN: trained by AdamW instead
 
 MUP = {
     "hidden": Powers(0., 0., -1., 0.), # rows and columns grow with the width
     "into a head": Powers(0., 0., -1., -.5), # rows of a head of fixed width
     "out of a head": Powers(0., 0., -1., -.5), # columns of such a head
     "input": Powers(0., 1., 0., .5), # fixed number of columns: patches of images
-    "vector": Powers(0., 1., 0., 0.), # biases, gains, embeddings, rows of a tied head
-    "untied head": Powers(.5, 1., 0., 0.), # σ/√n times √n; its logits are divided by n
-    "adapter A": Powers(0., -1., -1., 0.), # a fixed number of rows; drawn as is
-    "adapter B": Powers(0., 1., 0., 0.), # a fixed number of columns
+    "vector": Powers(0., 1., 0., np.nan), # biases, gains, embeddings, rows of a tied head
+    "untied head": Powers(.5, 1., 0., np.nan), # σ/√n times √n; its logits are divided by n
+    "adapter A": Powers(0., -1., -1., np.nan), # a fixed number of rows; drawn as is
+    "adapter B": Powers(0., 1., 0., np.nan), # a fixed number of columns
     "output": Powers(-.5, -1., -1., -.5), # readouts
     "router": Powers(0., -1., -1., -.5), # its logits are sums that are not divided
-    "router over √n": Powers(0., 0., -.5, 0.), # its logits are scores
-    "number": Powers(0., 0., 0., 0.)} # the same number of entries at every width
+    "router over √n": Powers(0., 0., -.5, np.nan), # its logits are scores
+    "number": Powers(0., 0., 0., np.nan)} # the same number of entries at every width
 
 def kind_of(W): # matrix, readout or trained vectors -> key of MUP
     "The kind of a weight; in a handwritten program all lengths grow with the width."
