@@ -292,3 +292,10 @@ def test_texts_do_not_see_each_other(n):
     by_hand = Transformer(C, blocks).altered(lambda a: own | dict(mask=mask))
     a, b = (t.chain(9 if n < np.inf else n, 3, 0) for t in (plain, by_hand))
     assert a.gram.tobytes() == b.gram.tobytes()
+
+
+def test_a_block_keeps_rows_of_its_own():
+    rows = np.array([True, False])
+    block = Block(rows=rows)
+    rows[:] = False
+    assert block.rows.tolist() == [True, False]
