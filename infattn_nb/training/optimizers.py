@@ -409,9 +409,9 @@ MUP = {
     "into a head": Powers(0., 0., -1., -.5), # rows of a head of fixed width
     "out of a head": Powers(0., 0., -1., -.5), # columns of such a head
     "input": Powers(0., 1., 0., .5), # fixed number of columns: patches of images
-    "vector": Powers(0., 1., 0., np.nan), # biases, gains, embeddings, rows of a tied head
-    "untied head": Powers(.5, 1., 0., np.nan), # σ/√n times √n; its logits are divided by n
-    "adapter A": Powers(0., -1., -1., np.nan), # a fixed number of rows; drawn as is
+    "vector": Powers(0., 1., 0., np.nan), # biases, gains, embeddings, a tied head
+    "untied head": Powers(.5, 1., 0., np.nan), # σ/√n times √n; logits divided by n
+    "adapter A": Powers(0., -1., -1., np.nan), # a fixed number of rows
     "adapter B": Powers(0., 1., 0., np.nan), # a fixed number of columns
     "output": Powers(-.5, -1., -1., -.5), # readouts
     "router": Powers(0., -1., -1., -.5), # its logits are sums that are not divided
